@@ -1,0 +1,1 @@
+//! The inside of LLVM's libomptarget.

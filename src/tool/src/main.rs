@@ -1,0 +1,2 @@
+//! The `omptarget` command.
+fn main() {}
