@@ -1,0 +1,182 @@
+//! One mapping: a host range, its address on the device, its counts, and the state of its transfers.
+
+#![forbid(unsafe_code)]
+
+use super::counts::{Count, RefCounts};
+use super::lookup::HostRange;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Rank};
+use std::mem::offset_of;
+use std::num::NonZeroUsize;
+
+/// An event of the plugin, by its address. What it is belongs to the plugin alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(NonZeroUsize);
+
+impl Event {
+    /// The event at `address`; none for null, which is what a plugin without events answers.
+    pub fn from_address(address: usize) -> Option<Self> {
+        NonZeroUsize::new(address).map(Self)
+    }
+
+    /// Its address.
+    pub const fn address(self) -> usize {
+        self.0.get()
+    }
+}
+
+/// Who made an entry, and so who may take it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A map clause. The entry owns its device memory.
+    Mapped,
+    /// An image: `declare target` data. The memory belongs to the image.
+    Global,
+    /// `omp_target_associate_ptr`. The memory belongs to the user.
+    Associated,
+}
+
+/// What is known about an entry's copies to the device; guarded by the entry's lock.
+#[derive(Debug, Default)]
+pub struct Transfer {
+    /// Recorded after the newest copy to the device. Made at the first copy, kept as long as the entry.
+    pub event: Option<Event>,
+    /// Serial of the call that recorded the event.
+    pub recorded_by: u64,
+    /// The first copy could not be issued: the entry has no data, and whoever meets it looks the range up again.
+    pub failed: bool,
+}
+
+/// A mapping of a host range to a device address.
+///
+/// **An entry may outlive its place in the table.** A handle that was taken before the removal still finds its
+/// addresses, its event and its memory; the counts of such an entry mean nothing any more.
+///
+/// The first four fields are the members of LLVM's `HostDataToTargetTy` that its C++ sources read, in the layout that
+/// the C++ face declares. They never change.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Entry {
+    host_begin: usize,
+    host_end: usize,
+    name: usize,
+    target_begin: usize,
+    host_base: usize,
+    dynamic: AtomicU64,
+    hold: AtomicU64,
+    transfer: Mutex<Transfer>,
+    may_contain_attached_pointers: AtomicBool,
+    origin: Origin,
+}
+
+// The C++ face declares these four members at these places.
+const _: () = assert!(offset_of!(Entry, host_begin) == 0 && offset_of!(Entry, host_end) == 8);
+const _: () = assert!(offset_of!(Entry, name) == 16 && offset_of!(Entry, target_begin) == 24);
+
+impl Entry {
+    /// An entry with the counts of its first user.
+    ///
+    /// `host` begins at the mapped section; `host_base` is the address of the variable or pointer it is a section of.
+    /// `target_begin` is the device address of the section, `name` the address of the compiler's name string or 0.
+    pub(super) fn new(
+        host: (usize, usize),
+        host_base: usize,
+        target_begin: usize,
+        name: usize,
+        origin: Origin,
+        counts: RefCounts,
+    ) -> Self {
+        Self {
+            host_begin: host.0,
+            host_end: host.1,
+            name,
+            target_begin,
+            host_base,
+            dynamic: AtomicU64::new(counts.dynamic.0),
+            hold: AtomicU64::new(counts.hold.0),
+            transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
+            may_contain_attached_pointers: AtomicBool::new(false),
+            origin,
+        }
+    }
+
+    /// First host address.
+    pub const fn host_begin(&self) -> usize {
+        self.host_begin
+    }
+
+    /// One past the last host address.
+    pub const fn host_end(&self) -> usize {
+        self.host_end
+    }
+
+    /// Host address of the whole variable, or value of the base pointer.
+    pub const fn host_base(&self) -> usize {
+        self.host_base
+    }
+
+    /// Bytes.
+    pub const fn size(&self) -> usize {
+        self.host_end - self.host_begin
+    }
+
+    /// Device address of the first byte.
+    pub const fn target_begin(&self) -> usize {
+        self.target_begin
+    }
+
+    /// Address of the compiler's name string (`map_var_info_t`), or 0.
+    pub const fn name(&self) -> usize {
+        self.name
+    }
+
+    /// Who made the entry.
+    pub const fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Device address of host address `host`, which need not lie inside.
+    pub const fn target_of(&self, host: usize) -> usize {
+        self.target_begin.wrapping_add(host.wrapping_sub(self.host_begin))
+    }
+
+    /// Both counts. Exact under the table lock; without it, each is a value that it had.
+    pub fn counts(&self) -> RefCounts {
+        RefCounts {
+            dynamic: Count(self.dynamic.load(Ordering::Relaxed)),
+            hold: Count(self.hold.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Changes the counts and returns the new ones. Only the table does that, under its lock.
+    pub(super) fn update_counts(&self, change: impl FnOnce(&mut RefCounts)) -> RefCounts {
+        let mut counts = self.counts();
+        change(&mut counts);
+        self.dynamic.store(counts.dynamic.0, Ordering::Relaxed);
+        self.hold.store(counts.hold.0, Ordering::Relaxed);
+        counts
+    }
+
+    /// The lock that is held while a copy to the device is issued and recorded.
+    pub const fn transfer(&self) -> &Mutex<Transfer> {
+        &self.transfer
+    }
+
+    /// The transfer state of an entry that nobody else can reach any more.
+    pub fn into_transfer(self) -> Transfer {
+        self.transfer.into_inner()
+    }
+
+    /// Notes that a pointer inside the range may have been replaced by a device address.
+    pub fn set_may_contain_attached_pointers(&self) {
+        self.may_contain_attached_pointers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a pointer inside the range may have been replaced by a device address.
+    pub fn may_contain_attached_pointers(&self) -> bool {
+        self.may_contain_attached_pointers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn overlaps(&self, range: HostRange) -> bool {
+        self.host_begin < range.end_or_max() && range.begin() < self.host_end
+    }
+}

@@ -1,0 +1,24 @@
+//! The heart: which host range has a copy on the device, how often it is counted, and what a look-up asks for.
+//!
+//! Pure Rust: no FFI, no plugin calls, no log lines, no `unsafe`. A [`Table`] is plain data behind its owner's lock; its
+//! two main questions are [`Table::begin`] (a map clause on entry) and [`Table::end`] (on exit), and both answer with
+//! what must happen next. `device` does that.
+//!
+//! ```text
+//!   host range ──look_up──▶ overlap with the nearest entry ──begin/end──▶ counted, created, refused, ...
+//! ```
+//!
+//! An [`Entry`] is shared by counted handles. The table holds one of them for as long as the range is mapped; a call
+//! that uses the entry holds another, so that the device memory outlives the entry's place in the table.
+
+#![forbid(unsafe_code)]
+
+mod counts;
+mod entry;
+mod lookup;
+mod table;
+
+pub use counts::{CountKind, RefCounts};
+pub use entry::{Entry, Event, Origin, Transfer};
+pub use lookup::{HostRange, Overlap};
+pub use table::{Association, Begin, BeginRequest, CountAction, End, EndRequest, Released, Table};

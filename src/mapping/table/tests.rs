@@ -1,0 +1,290 @@
+//! The rules of look-up and counting, one test a rule. Names of LLVM's functions say where its rule stands.
+
+#![forbid(unsafe_code)]
+
+use super::*;
+use crate::mapping::counts::Count;
+use CountKind::{Dynamic, Hold};
+
+/// A map clause for `size` bytes at `begin`.
+fn clause(begin: usize, size: i64) -> BeginRequest {
+    BeginRequest {
+        range: HostRange::new(begin, size),
+        base: begin,
+        name: 0,
+        kind: Dynamic,
+        implicit: false,
+        update: true,
+        close: false,
+        present: false,
+        unified: false,
+    }
+}
+
+/// A counted look-up on exit.
+fn exit(begin: usize, size: i64) -> EndRequest {
+    EndRequest {
+        range: HostRange::new(begin, size),
+        kind: Dynamic,
+        update: true,
+        must_contain: true,
+        force_delete: false,
+        extended: true,
+        unified: false,
+    }
+}
+
+/// A table with entries of the given ranges, at device addresses 0x10000 above.
+fn table(ranges: &[(usize, i64)]) -> Table {
+    let mut table = Table::default();
+    for (begin, size) in ranges {
+        let request = clause(*begin, *size);
+        assert!(matches!(table.begin(&request), (Overlap::None, Begin::Create)));
+        table.insert(&request, begin + 0x10000);
+    }
+    table
+}
+
+fn overlap(table: &Table, begin: usize, size: i64) -> Overlap {
+    table.look_up(HostRange::new(begin, size), false).0
+}
+
+#[test]
+fn a_look_up_says_how_the_range_lies() {
+    let t = table(&[(100, 50), (200, 50)]);
+    assert_eq!(overlap(&t, 100, 50), Overlap::Inside);
+    assert_eq!(overlap(&t, 149, 1), Overlap::Inside);
+    assert_eq!(overlap(&t, 140, 20), Overlap::ExtendsAfter);
+    assert_eq!(overlap(&t, 90, 20), Overlap::ExtendsBefore);
+    assert_eq!(overlap(&t, 90, 100), Overlap::ExtendsBoth);
+    assert_eq!(overlap(&t, 140, 500), Overlap::ExtendsAfter, "the left neighbour decides");
+    assert_eq!(overlap(&t, 150, 50), Overlap::None, "the gap");
+    assert_eq!(overlap(&t, 50, 50), Overlap::None);
+    assert_eq!(overlap(&t, 250, 1), Overlap::None);
+}
+
+#[test]
+fn a_look_up_that_matches_nothing_gives_no_entry() {
+    let t = table(&[(100, 50)]);
+    for begin in [50, 150, 151] {
+        assert!(t.look_up(HostRange::new(begin, 10), true).1.is_none());
+    }
+}
+
+#[test]
+fn a_zero_length_range_is_inside_where_its_address_is() {
+    let t = table(&[(100, 50)]);
+    assert_eq!(overlap(&t, 100, 0), Overlap::Inside);
+    assert_eq!(overlap(&t, 149, 0), Overlap::Inside);
+    assert_eq!(overlap(&t, 150, 0), Overlap::None, "one past the end");
+    assert_eq!(overlap(&t, 99, 0), Overlap::None);
+}
+
+#[test]
+fn a_range_that_wraps_is_inside_nothing() {
+    let t = table(&[(100, 50)]);
+    assert_eq!(overlap(&t, 120, i64::MAX), Overlap::ExtendsAfter);
+    assert_eq!(overlap(&t, 120, -1), Overlap::ExtendsAfter);
+    assert_eq!(overlap(&t, 90, -1), Overlap::ExtendsBoth);
+    let high = usize::MAX - 10;
+    assert!(matches!(Table::default().begin(&clause(high, 100)).1, Begin::Wraps));
+    assert!(matches!(Table::default().begin(&clause(high, -5)).1, Begin::Wraps));
+}
+
+#[test]
+fn zero_length_ranges_match_the_extended_range() {
+    let mut t = table(&[(300, 8)]);
+    t.insert(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
+    let target = |host, extended| t.look_up(HostRange::new(host, 0), extended).1.map(|entry| entry.target_of(host));
+    assert_eq!(target(100, true), Some(0x20000 - 100), "the base pointer itself");
+    assert_eq!(target(150, true), Some(0x20000 - 50));
+    assert_eq!(target(99, true), None, "before the base");
+    assert_eq!(target(240, true), None, "one past the end");
+    assert_eq!(target(100, false), None, "only where it is asked for");
+    assert!(t.look_up(HostRange::new(150, 1), true).1.is_none(), "a range with a length does not");
+}
+
+#[test]
+fn a_match_inside_wins_over_an_extended_one() {
+    let mut t = table(&[(120, 8)]);
+    t.insert(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
+    let begin = |host| t.look_up(HostRange::new(host, 0), true).1.map(|entry| entry.host_begin());
+    assert_eq!(begin(124), Some(120));
+    assert_eq!(begin(110), Some(200), "past a neighbour that is no section of the same array");
+}
+
+#[test]
+fn map_clauses_count_one_mapping() {
+    let mut t = table(&[(100, 50)]);
+    let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(110, 10)) else { panic!() };
+    assert_eq!((counts.dynamic(), is_new), (Count(2), false));
+}
+
+#[test]
+fn a_member_is_new_while_its_struct_has_one_user() {
+    let mut t = table(&[(100, 50)]);
+    let member = BeginRequest { update: false, ..clause(110, 10) };
+    assert!(matches!(t.begin(&member).1, Begin::Exists { is_new: true, .. }));
+    t.begin(&clause(100, 50));
+    assert!(matches!(t.begin(&member).1, Begin::Exists { is_new: false, .. }));
+}
+
+#[test]
+fn only_an_implicit_map_may_extend() {
+    let mut t = table(&[(100, 50)]);
+    assert!(matches!(t.begin(&clause(140, 20)).1, Begin::Extension { host_begin: 100, size: 50 }));
+    assert!(matches!(t.begin(&BeginRequest { implicit: true, ..clause(140, 20) }).1, Begin::Exists { .. }));
+}
+
+#[test]
+fn present_creates_nothing() {
+    let mut t = table(&[]);
+    assert!(matches!(t.begin(&BeginRequest { present: true, ..clause(100, 8) }).1, Begin::NotPresent));
+    assert!(matches!(t.begin(&BeginRequest { present: true, ..clause(100, 0) }).1, Begin::NotPresent));
+}
+
+#[test]
+fn unified_memory_uses_the_host_unless_mapped_or_close() {
+    let mut t = table(&[(100, 50)]);
+    let unified = |begin, size| BeginRequest { unified: true, ..clause(begin, size) };
+    assert!(matches!(t.begin(&unified(100, 8)).1, Begin::Exists { .. }));
+    assert!(matches!(t.begin(&unified(300, 8)).1, Begin::Host));
+    assert!(matches!(t.begin(&unified(300, 0)).1, Begin::Nothing));
+    assert!(matches!(t.begin(&BeginRequest { close: true, ..unified(300, 8) }).1, Begin::Create));
+    assert!(matches!(t.end(&EndRequest { unified: true, ..exit(300, 8) }).1, End::Host));
+    assert!(matches!(t.end(&exit(300, 8)).1, End::Nothing));
+}
+
+fn found(table: &mut Table, request: &EndRequest) -> (bool, CountAction, RefCounts) {
+    match table.end(request).1 {
+        End::Found { last, action, counts, .. } => (last, action, counts),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_last_user_leaves_the_count_at_one_until_it_is_done() {
+    let mut t = table(&[(100, 50)]);
+    t.begin(&clause(100, 50));
+    assert_eq!(found(&mut t, &exit(100, 50)).1, CountAction::Decremented);
+    let (last, action, counts) = found(&mut t, &exit(100, 50));
+    assert_eq!((last, action, counts), (true, CountAction::Deferred, RefCounts::first(Dynamic, false)));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Removed(_)));
+    assert!(t.is_empty());
+}
+
+#[test]
+fn somebody_who_joins_keeps_the_mapping() {
+    let mut t = table(&[(100, 50)]);
+    assert!(found(&mut t, &exit(100, 50)).0);
+    t.begin(&clause(100, 50));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Kept));
+    assert!(!t.is_empty());
+}
+
+#[test]
+fn a_late_release_finds_nothing() {
+    let mut t = table(&[(100, 50)]);
+    let range = exit(100, 50).range;
+    assert!(matches!(t.release(range, Dynamic).1, Released::Removed(_)));
+    assert!(matches!(t.release(range, Dynamic).1, Released::Missing));
+}
+
+#[test]
+fn delete_resets_its_own_count_only() {
+    let mut t = table(&[(100, 50)]);
+    for _ in 0..3 {
+        t.begin(&clause(100, 50));
+    }
+    t.begin(&BeginRequest { kind: Hold, ..clause(100, 50) });
+    let delete = EndRequest { force_delete: true, ..exit(100, 50) };
+    let (last, action, counts) = found(&mut t, &delete);
+    assert_eq!((last, action), (false, CountAction::Reset), "the hold count is not zero");
+    assert_eq!(counts, RefCounts::first(Hold, false));
+    let hold = EndRequest { kind: Hold, ..exit(100, 50) };
+    assert_eq!(found(&mut t, &hold).1, CountAction::Deferred);
+}
+
+#[test]
+fn delete_by_the_last_user_is_deferred() {
+    let mut t = table(&[(100, 50)]);
+    t.begin(&clause(100, 50));
+    let delete = EndRequest { force_delete: true, ..exit(100, 50) };
+    assert_eq!(found(&mut t, &delete), (true, CountAction::ResetDeferred, RefCounts::first(Dynamic, false)));
+}
+
+#[test]
+fn an_uncounted_look_up_changes_nothing() {
+    let mut t = table(&[(100, 50)]);
+    let peek = EndRequest { update: false, ..exit(100, 50) };
+    for _ in 0..2 {
+        assert_eq!(found(&mut t, &peek), (true, CountAction::Suppressed, RefCounts::first(Dynamic, false)));
+    }
+}
+
+#[test]
+fn exit_may_have_to_match_the_whole_range() {
+    let mut t = table(&[(100, 50)]);
+    assert!(matches!(t.end(&EndRequest { update: false, ..exit(140, 20) }).1, End::Nothing));
+    assert!(matches!(t.end(&EndRequest { update: false, must_contain: false, ..exit(140, 20) }).1, End::Found { .. }));
+}
+
+#[test]
+fn associations_are_exact_and_overlap_nothing() {
+    let mut t = table(&[(100, 50)]);
+    let mut associate = |begin, size, target| t.associate(HostRange::new(begin, size), target).0;
+    assert_eq!(associate(200, 50, 0x9000), Association::Made);
+    assert_eq!(associate(200, 50, 0x9000), Association::Same);
+    assert_eq!(associate(200, 50, 0x9001), Association::Different);
+    assert_eq!(associate(200, 40, 0x9000), Association::Different);
+    assert_eq!(associate(100, 10, 0x9000), Association::Different);
+    for (begin, size) in [(90, 20), (140, 20), (110, 10), (90, 100), (190, 20), (240, 20)] {
+        assert_eq!(associate(begin, size, 0x9000), Association::Overlaps, "{begin} {size}");
+    }
+    assert_eq!(associate(150, 50, 0x9000), Association::Made, "the gap");
+    assert_eq!(associate(usize::MAX - 4, 10, 0x9000), Association::Wraps);
+}
+
+#[test]
+fn associated_entries_count_forever() {
+    let mut t = Table::default();
+    t.associate(HostRange::new(100, 50), 0x9000);
+    let delete = EndRequest { force_delete: true, ..exit(100, 50) };
+    assert!(!found(&mut t, &delete).0);
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Kept));
+}
+
+#[test]
+fn emplace_leaves_what_is_there() {
+    let mut t = table(&[(100, 50)]);
+    t.emplace(HostRange::new(100, 8), 100, 0x9000, 0, Dynamic, true);
+    t.emplace(HostRange::new(140, 20), 140, 0x9000, 0, Dynamic, true);
+    assert_eq!(t.first().unwrap().target_begin(), 100 + 0x10000);
+    assert!(t.after(100).is_none());
+    t.emplace(HostRange::new(150, 8), 150, 0x9000, 0, Dynamic, true);
+    assert_eq!(t.after(100).unwrap().origin(), Origin::Global);
+}
+
+#[test]
+fn a_handle_outlives_the_place_in_the_table() {
+    let mut t = table(&[(100, 50)]);
+    let handle = Arc::clone(t.exact(100).unwrap());
+    let (_, Released::Removed(removed)) = t.release(handle_range(&handle), Dynamic) else { panic!() };
+    assert!(t.is_empty() && Arc::into_inner(removed).is_none(), "the other handle is still there");
+    assert!(!t.remove(&handle), "removed once");
+    assert!(Arc::into_inner(handle).is_some());
+}
+
+#[test]
+fn a_new_mapping_at_the_same_place_is_another_entry() {
+    let mut t = table(&[(100, 50)]);
+    let old = Arc::clone(t.exact(100).unwrap());
+    t.remove(&old);
+    t.insert(&clause(100, 50), 0x7000);
+    assert!(!t.remove(&old), "not the one that was asked for");
+    assert!(t.exact(100).is_some());
+}
+
+fn handle_range(entry: &Entry) -> HostRange {
+    HostRange::new(entry.host_begin(), 50)
+}
