@@ -1,0 +1,634 @@
+//! One device: LLVM's `DeviceTy`. Asks the mapping what must happen, does it through the plugin, writes the log.
+//!
+//! Log lines stand where LLVM 14's `device.cpp` has them, word for word; see [`crate::report`] for those of our own.
+
+mod call;
+mod pin;
+
+pub use call::{CallRecord, open_on_this_thread};
+pub use pin::{Pin, destroy};
+
+use crate::event;
+use crate::mapping::{
+    Association, Begin, BeginRequest, CountAction, CountKind, End, EndRequest, Entry, HostRange, Origin, Overlap,
+    RefCounts, Released, Table, Transfer,
+};
+use crate::plugin_api::{Done, Failed, Plugin, Region};
+use crate::report::{self, Address, dp, info, message, report};
+use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
+use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, TargetTable, info as flag};
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::{NonNull, null_mut};
+
+/// `TARGET_ALLOC_DEFAULT`: memory of the plugin's default kind.
+const ALLOC_DEFAULT: i32 = 3;
+
+/// A device, its plugin and its mappings.
+#[derive(Debug)]
+pub struct Device {
+    plugin: Arc<Plugin>,
+    table: Mutex<Table>,
+    ready: OnceLock<bool>,
+    /// Whether copies are ordered by events (`LIBOMPTARGET_MAP_FORCE_ATOMIC`).
+    use_events: bool,
+}
+
+/// When a map clause copies to the device.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyIn {
+    /// `to` or `tofrom`: if the mapping is new.
+    pub to: bool,
+    /// `always`: if it is not, too.
+    pub always: bool,
+}
+
+/// Where a host pointer is on the device.
+#[derive(Debug)]
+pub struct TargetPointer<'d> {
+    /// The mapping is new, or was made by the same construct.
+    pub is_new: bool,
+    /// The pointer is the host's own: unified shared memory.
+    pub is_host: bool,
+    /// The mapping, if one was found.
+    pub entry: Option<Pin<'d>>,
+    /// The address; null if there is none, or on failure.
+    pub target: *mut c_void,
+}
+
+impl<'d> TargetPointer<'d> {
+    /// No address.
+    const NONE: Self = Self { is_new: false, is_host: false, entry: None, target: null_mut() };
+
+    fn host(range: HostRange) -> Self {
+        Self { is_host: true, target: range.begin() as *mut c_void, ..Self::NONE }
+    }
+
+    fn mapped(entry: Pin<'d>, range: HostRange, is_new: bool) -> Self {
+        let target = entry.target_of(range.begin()) as *mut c_void;
+        Self { is_new, target, entry: Some(entry), ..Self::NONE }
+    }
+}
+
+/// How an attempt to map ended without an address.
+enum Refused {
+    /// The call fails; the lines are written.
+    Fails,
+    /// The entry turned out to be of a call that failed to fill it: look again.
+    Again,
+}
+
+impl From<Failed> for Refused {
+    fn from(_: Failed) -> Self {
+        Self::Fails
+    }
+}
+
+impl Device {
+    /// A device of `plugin`, with nothing mapped.
+    pub fn new(plugin: Plugin, use_events: bool) -> Self {
+        let table = Mutex::new(Rank::TABLE, Table::default());
+        Self { plugin: Arc::new(plugin), table, ready: OnceLock::new(), use_events }
+    }
+
+    /// The device's plugin.
+    pub fn plugin(&self) -> &Plugin {
+        &self.plugin
+    }
+
+    /// The mappings; the lock is LLVM's `DataMapMtx`.
+    pub const fn table(&self) -> &Mutex<Table> {
+        &self.table
+    }
+
+    /// The record of the call that `info` belongs to.
+    ///
+    /// # Safety
+    ///
+    /// See [`CallRecord::of`].
+    pub unsafe fn record<'r>(&self, info: NonNull<AsyncInfo>) -> &'r mut CallRecord {
+        // SAFETY: the same contract.
+        unsafe { CallRecord::of(info, &self.plugin) }
+    }
+
+    fn pin(&self, entry: Arc<Entry>) -> Pin<'_> {
+        Pin::new(entry, &self.plugin)
+    }
+
+    /// Initialises the device unless that has been tried, and says whether it can be used: `device_is_ready`.
+    ///
+    /// `number` is the device number that was asked for, `requires` the program's `requires` clauses.
+    pub fn make_ready(&self, number: i32, requires: i64) -> bool {
+        let [_, local] = self.plugin.numbers().map(|number| number.load(crate::sync::Ordering::Relaxed));
+        let is_init = self.ready.get().copied().unwrap_or(false);
+        dp!("Is the device {number} (local ID {local}) initialized? {}", i32::from(is_init));
+        if !is_init && !self.init_once(requires) {
+            dp!("Failed to init device {number}");
+            return false;
+        }
+        dp!("Device {number} is ready to use.");
+        true
+    }
+
+    /// Initialises the device at the first call; every call answers what came of it.
+    pub fn init_once(&self, requires: i64) -> bool {
+        *self.ready.get_or_init(|| self.plugin.init_device(requires).is_ok())
+    }
+
+    /// Finds or makes the mapping of a map clause, and copies to the device if the clause asks for it:
+    /// `getTargetPointer`.
+    ///
+    /// If it fails, the count or the entry that it made is gone again.
+    ///
+    /// # Safety
+    ///
+    /// `request.range` is host memory of the program that stays valid until the call has been synchronised;
+    /// `request.name` is a valid name or 0. `info` is as for [`CallRecord::of`].
+    pub unsafe fn target_pointer(
+        &self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        info: NonNull<AsyncInfo>,
+    ) -> TargetPointer<'_> {
+        // SAFETY: `info` is as this function's contract says.
+        let record = unsafe { self.record(info) };
+        loop {
+            // SAFETY: the same contract.
+            match unsafe { self.try_target_pointer(request, copy, record) } {
+                Ok(pointer) => return pointer,
+                Err(Refused::Fails) => return TargetPointer::NONE,
+                Err(Refused::Again) => {}
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    unsafe fn try_target_pointer(
+        &self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        record: &mut CallRecord,
+    ) -> Result<TargetPointer<'_>, Refused> {
+        let range = request.range;
+        let (host, size) = (Address(range.begin()), range.size());
+        log_look_up(range);
+        let mut table = self.table.lock();
+        let (overlap, begin) = table.begin(request);
+        log_overlap(overlap);
+        match begin {
+            Begin::Exists { entry, counts, is_new } => {
+                drop(table);
+                let entry = self.pin(entry);
+                record.pin(&entry);
+                let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
+                info!(
+                    flag::MAPPING_EXISTS,
+                    self.plugin.device(),
+                    "Mapping exists{} with HstPtrBegin={host}, TgtPtrBegin={}, Size={size}, {}, Name={}",
+                    if request.implicit { " (implicit)" } else { "" },
+                    Address(entry.target_of(range.begin())),
+                    Counts(counts, Some(action), request.kind),
+                    // SAFETY: the name is valid by this function's contract.
+                    unsafe { report::variable_name(request.name) },
+                );
+                let moves = copy.to && (is_new || copy.always);
+                // SAFETY: the host range is valid by this function's contract.
+                unsafe { self.use_existing(entry, request, moves, record) }
+                    .map(|entry| TargetPointer::mapped(entry, range, is_new))
+            }
+            Begin::Create => {
+                let target = self.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
+                if target.is_null() {
+                    return Err(Refused::Fails);
+                }
+                let entry = self.pin(table.insert(request, target.addr()));
+                // SAFETY: the host range is valid by this function's contract.
+                unsafe { self.use_new(table, &entry, request, copy.to, record) }?;
+                Ok(TargetPointer::mapped(entry, range, true))
+            }
+            Begin::Extension { host_begin, size: mapped } => {
+                message!(
+                    "explicit extension not allowed: host address specified is {host} ({size} bytes), but device \
+                     allocation maps to host at {} ({mapped} bytes)",
+                    Address(host_begin)
+                );
+                if request.present {
+                    message_not_present(range);
+                }
+                Err(Refused::Fails)
+            }
+            Begin::Host => {
+                dp!("Return HstPtrBegin {host} Size={size} for unified shared memory");
+                Ok(TargetPointer::host(range))
+            }
+            Begin::NotPresent => {
+                dp!(
+                    "Mapping required by 'present' map type modifier does not exist for HstPtrBegin={host}, Size={size}"
+                );
+                message_not_present(range);
+                Err(Refused::Fails)
+            }
+            Begin::Wraps => {
+                report::refused(format_args!("cannot map {size} bytes at {host}: the range leaves the address space"));
+                Err(Refused::Fails)
+            }
+            Begin::Nothing => Ok(TargetPointer::NONE),
+        }
+    }
+
+    /// Lets go of the table, and copies into the mapping that was just made there.
+    ///
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    unsafe fn use_new(
+        &self,
+        table: Guard<'_, Table>,
+        entry: &Pin<'_>,
+        request: &BeginRequest,
+        moves: bool,
+        record: &mut CallRecord,
+    ) -> Done {
+        // Locked before the table is let go: nobody can use the entry before its copy has been issued, nor miss it.
+        let transfer = moves.then(|| entry.transfer().lock_unshared());
+        let counts = entry.counts();
+        drop(table);
+        record.pin(entry);
+        info!(
+            flag::MAPPING_CHANGED,
+            self.plugin.device(),
+            "Creating new map entry with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}, Name={}",
+            Address(entry.host_begin()),
+            Address(entry.target_begin()),
+            request.range.size(),
+            Counts(counts, None, request.kind),
+            // SAFETY: the name is valid by this function's contract.
+            unsafe { report::variable_name(request.name) },
+        );
+        let Some(mut transfer) = transfer else { return Ok(()) };
+        // SAFETY: the host range is valid by this function's contract, and the target was made for it.
+        let copied = unsafe { self.copy_in(&mut transfer, entry, request.range, record) };
+        transfer.failed = copied.is_err();
+        drop(transfer);
+        if copied.is_err() {
+            self.table.lock().remove(entry);
+        }
+        copied
+    }
+
+    /// Copies into a mapping that was there, or waits for the copy that is on its way.
+    ///
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    unsafe fn use_existing<'d>(
+        &'d self,
+        entry: Pin<'d>,
+        request: &BeginRequest,
+        moves: bool,
+        record: &mut CallRecord,
+    ) -> Result<Pin<'d>, Refused> {
+        let mut transfer = entry.transfer().lock();
+        let failed = transfer.failed;
+        let done = if failed {
+            Err(Refused::Again)
+        } else if moves {
+            // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
+            unsafe { self.copy_in(&mut transfer, &entry, request.range, record) }.map_err(Refused::from)
+        } else {
+            event::order_after_copy(&self.plugin, &transfer, record).map_err(Refused::from)
+        };
+        drop(transfer);
+        if let Err(refused) = done {
+            let mut table = self.table.lock();
+            if request.update {
+                table.take_back(&entry, request.kind);
+            }
+            if failed {
+                table.remove(&entry);
+            }
+            return Err(refused);
+        }
+        Ok(entry)
+    }
+
+    /// Copies `range` into its mapping, after the copy before and followed by a record.
+    ///
+    /// # Safety
+    ///
+    /// The host range is valid until the call has been synchronised, and `entry` was found or made for it.
+    unsafe fn copy_in(
+        &self,
+        transfer: &mut Transfer,
+        entry: &Entry,
+        range: HostRange,
+        record: &mut CallRecord,
+    ) -> Done {
+        let (host, target) = (range.begin(), entry.target_of(range.begin()));
+        dp!("Moving {} bytes (hst:{}) -> (tgt:{})", range.size(), Address(host), Address(target));
+        event::order_after_copy(&self.plugin, transfer, record)?;
+        // SAFETY: both ranges are valid by this function's contract.
+        let copied = unsafe { self.submit(target as *mut c_void, host as *mut c_void, range.size(), record) };
+        if copied.is_err() {
+            report!("Copying data to device failed.");
+        }
+        copied?;
+        self.record_copy(transfer, record)
+    }
+
+    /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
+    pub fn add_event(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
+        event::order_after_copy(&self.plugin, transfer, record)?;
+        self.record_copy(transfer, record)
+    }
+
+    fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
+        if self.use_events { event::record_copy(&self.plugin, transfer, record) } else { Ok(()) }
+    }
+
+    /// Finds a mapping inside or at the end of a region, and counts it out if asked to: the long `getTgtPtrBegin`.
+    ///
+    /// The second result is whether the caller is its last user, who calls [`release`](Self::release) in the end.
+    pub fn target_begin(&self, request: &EndRequest) -> (TargetPointer<'_>, bool) {
+        let range = request.range;
+        log_look_up(range);
+        let (overlap, end) = self.table.lock().end(request);
+        log_overlap(overlap);
+        match end {
+            End::Found { entry, counts, last, action } => {
+                let pointer = TargetPointer::mapped(self.pin(entry), range, false);
+                info!(
+                    flag::MAPPING_EXISTS,
+                    self.plugin.device(),
+                    "Mapping exists with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}",
+                    Address(range.begin()),
+                    Address(pointer.target.addr()),
+                    range.size(),
+                    Counts(counts, Some(action), request.kind),
+                );
+                (pointer, last)
+            }
+            End::Host => {
+                let host = Address(range.begin());
+                dp!("Get HstPtrBegin {host} Size={} for unified shared memory", range.size());
+                (TargetPointer::host(range), false)
+            }
+            End::Nothing => (TargetPointer::NONE, false),
+        }
+    }
+
+    /// Where `range` is on the device, 0 if nowhere: the short `getTgtPtrBegin`, whose caller has locked `table`.
+    pub fn target_address(&self, table: &Table, range: HostRange) -> usize {
+        log_look_up(range);
+        let (overlap, entry) = table.look_up(range, false);
+        log_overlap(overlap);
+        entry.map_or(0, |entry| entry.target_of(range.begin()))
+    }
+
+    /// The last user is done: removes the mapping unless somebody has joined, and gives back its memory and event if
+    /// no other call uses them: `deallocTgtPtr`.
+    ///
+    /// A mapping that somebody else has removed meanwhile is no error.
+    pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
+        log_look_up(range);
+        let (overlap, released) = self.table.lock().release(range, kind);
+        log_overlap(overlap);
+        let Released::Removed(entry) = released else { return OFFLOAD_SUCCESS };
+        let (host, target, name) = (entry.host_begin(), Address(entry.target_begin()), entry.name());
+        dp!("Deleting tgt data {target} of size {}", range.size());
+        let event = pin::free_if_last(&self.plugin, entry);
+        info!(
+            flag::MAPPING_CHANGED,
+            self.plugin.device(),
+            "Removing map entry with HstPtrBegin={}, TgtPtrBegin={target}, Size={}, Name={}",
+            Address(host),
+            range.size(),
+            // SAFETY: the entry's name came with a valid request.
+            unsafe { report::variable_name(name) },
+        );
+        if event.is_none_or(|event| destroy(&self.plugin, event)) { OFFLOAD_SUCCESS } else { OFFLOAD_FAIL }
+    }
+
+    /// Maps a host range to memory that the user allocated on the device: `associatePtr`.
+    pub fn associate(&self, range: HostRange, target: usize) -> i32 {
+        let (association, entry) = self.table.lock().associate(range, target);
+        let host = Address(range.begin());
+        match association {
+            Association::Made => {
+                let entry = self.pin(entry.expect("made just now"));
+                dp!(
+                    "Creating new map entry: HstBase={}, HstBegin={host}, HstEnd={}, TgtBegin={}, {}",
+                    Address(entry.host_base()),
+                    Address(entry.host_end()),
+                    Address(entry.target_begin()),
+                    Counts(entry.counts(), None, CountKind::Dynamic),
+                );
+                return OFFLOAD_SUCCESS;
+            }
+            Association::Same => {
+                dp!("Attempt to re-associate the same device ptr+offset with the same host ptr, nothing to do");
+                return OFFLOAD_SUCCESS;
+            }
+            Association::Different => {
+                report!("Not allowed to re-associate a different device ptr+offset with the same host ptr");
+            }
+            Association::Overlaps => report::refused(format_args!(
+                "cannot associate {} bytes at {host}: the range reaches into another mapping",
+                range.size()
+            )),
+            Association::Wraps => report::refused(format_args!(
+                "cannot associate {} bytes at {host}: the range leaves the address space",
+                range.size()
+            )),
+        }
+        OFFLOAD_FAIL
+    }
+
+    /// Takes back what [`associate`](Self::associate) made, and nothing else: `disassociatePtr`.
+    pub fn disassociate(&self, host: usize) -> i32 {
+        let mut table = self.table.lock();
+        let Some(entry) = table.exact(host).map(Arc::clone) else {
+            drop(table);
+            report!("Association not found");
+            return OFFLOAD_FAIL;
+        };
+        let held = !entry.counts().hold().is_zero();
+        let ours = entry.origin() == Origin::Associated;
+        if ours && !held {
+            table.remove(&entry);
+        }
+        drop(table);
+        // The last handle gives the event back.
+        let _entry = self.pin(entry);
+        if held {
+            report!("Trying to disassociate a pointer with a non-zero hold reference count");
+        } else if !ours {
+            report!("Trying to disassociate a pointer which was not mapped via omp_target_associate_ptr");
+        } else {
+            dp!("Association found, removing it");
+            return OFFLOAD_SUCCESS;
+        }
+        OFFLOAD_FAIL
+    }
+
+    /// Loads an image: `load_binary`.
+    ///
+    /// # Safety
+    ///
+    /// See [`Plugin::load_binary`].
+    pub unsafe fn load_binary(&self, image: *mut c_void) -> *mut TargetTable {
+        // SAFETY: the same contract.
+        unsafe { self.plugin.load_binary(image) }
+    }
+
+    /// Copies to the device: `submitData`.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges are `size` bytes; the host's stays valid until the call has been synchronised. `record` is the
+    /// call's.
+    pub unsafe fn submit(&self, target: *mut c_void, host: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
+        self.log_transfer(host, size, |device, host, name| {
+            report::info_line(
+                device,
+                format_args!(
+                    "Copying data from host to device, HstPtr={host}, TgtPtr={}, Size={size}, Name={name}",
+                    Address(target.addr())
+                ),
+            );
+        });
+        // SAFETY: the same contract.
+        unsafe { self.plugin.data_submit(target, host, size, record.queue()) }
+    }
+
+    /// Copies from the device: `retrieveData`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`submit`](Self::submit); the host's range may be written until then.
+    pub unsafe fn retrieve(&self, host: *mut c_void, target: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
+        self.log_transfer(host, size, |device, host, name| {
+            report::info_line(
+                device,
+                format_args!(
+                    "Copying data from device to host, TgtPtr={}, HstPtr={host}, Size={size}, Name={name}",
+                    Address(target.addr())
+                ),
+            );
+        });
+        // SAFETY: the same contract.
+        unsafe { self.plugin.data_retrieve(host, target, size, record.queue()) }
+    }
+
+    /// Has a line printed for a copy, if LLVM's information level asks for it.
+    ///
+    /// LLVM calls with an entry lock or `ShadowMtx` held; the table lock is below both, see [`crate::sync::rank`].
+    fn log_transfer(&self, host: *mut c_void, size: i64, print: impl FnOnce(i32, Address, &str)) {
+        if !report::info_level_has(flag::DATA_TRANSFER) {
+            return;
+        }
+        let range = HostRange::new(host.addr(), size);
+        log_look_up(range);
+        let table = self.table.lock();
+        let (overlap, entry) = table.look_up(range, false);
+        let name = entry.map_or(0, |entry| entry.name());
+        drop(table);
+        log_overlap(overlap);
+        if report::info_is_on(flag::DATA_TRANSFER) {
+            // SAFETY: the entry's name came with a valid request.
+            print(self.plugin.device(), Address(range.begin()), &unsafe { report::variable_name(name) });
+        }
+    }
+
+    /// Copies to another device of the same plugin: `dataExchange`.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges are `size` bytes of their device. `record` is the call's.
+    pub unsafe fn exchange(
+        &self,
+        source: *mut c_void,
+        to: &Self,
+        target: *mut c_void,
+        size: i64,
+        record: &mut CallRecord,
+    ) -> Done {
+        // SAFETY: the same contract.
+        unsafe { self.plugin.data_exchange(source, &to.plugin, target, size, record.queue()) }
+    }
+
+    /// Launches a region: `runTeamRegion`, or `runRegion` without `teams`.
+    ///
+    /// # Safety
+    ///
+    /// `region` and its arguments are valid for this device. `record` is the call's.
+    pub unsafe fn run(&self, region: &Region, teams: bool, record: &mut CallRecord) -> Done {
+        let queue = record.queue();
+        if teams {
+            // SAFETY: the same contract.
+            unsafe { self.plugin.run_team_region(region, queue) }
+        } else {
+            // SAFETY: the same contract.
+            unsafe { self.plugin.run_region(region, queue) }
+        }
+    }
+
+    /// Waits for the work of the call that `info` belongs to, on the device that it was given to: `synchronize`.
+    ///
+    /// # Safety
+    ///
+    /// See [`CallRecord::take`].
+    pub unsafe fn synchronize(info: NonNull<AsyncInfo>) -> Done {
+        // SAFETY: the same contract.
+        unsafe { CallRecord::take(info) }.map_or(Ok(()), CallRecord::finish)
+    }
+}
+
+/// The code that LLVM's callers get.
+pub fn code(done: Done) -> i32 {
+    done.map_or_else(|Failed(code)| code, |()| OFFLOAD_SUCCESS)
+}
+
+/// The first lines of `device_is_ready`: whether device `number` is one of `count`.
+pub fn exists(number: i32, count: usize) -> bool {
+    dp!("Checking whether device {number} is ready.");
+    let exists = usize::try_from(number).is_ok_and(|number| number < count);
+    if !exists {
+        dp!("Device ID  {number} does not have a matching RTL");
+    }
+    exists
+}
+
+fn message_not_present(range: HostRange) {
+    message!(
+        "device mapping required by 'present' map type modifier does not exist for host address {} ({} bytes)",
+        Address(range.begin()),
+        range.size()
+    );
+}
+
+fn log_look_up(range: HostRange) {
+    dp!("Looking up mapping(HstPtrBegin={}, Size={})...", Address(range.begin()), range.size());
+}
+
+fn log_overlap(overlap: Overlap) {
+    if overlap.extends_before() {
+        dp!("WARNING: Pointer is not mapped but section extends into already mapped data");
+    }
+    if overlap.extends_after() {
+        dp!("WARNING: Pointer is already mapped but section extends beyond mapped region");
+    }
+}
+
+/// Both counts, and what was done to one of them.
+struct Counts(RefCounts, Option<CountAction>, CountKind);
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = |kind| self.1.filter(|_| kind == self.2).map_or(String::new(), |action| action.to_string());
+        let (dynamic, hold) = (self.0.dynamic(), self.0.hold());
+        write!(f, "DynRefCount={dynamic}{}, HoldRefCount={hold}{}", action(CountKind::Dynamic), action(CountKind::Hold))
+    }
+}

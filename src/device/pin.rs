@@ -1,0 +1,75 @@
+//! Handles on mapping entries, and what the last of them gives back.
+
+use super::Plugin;
+use crate::mapping::{Entry, Event, Origin};
+use crate::report::{Address, report};
+use crate::sync::Arc;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+/// A counted handle on an entry, for one use. The entry's memory and event live as long as any handle.
+#[derive(Debug)]
+pub struct Pin<'d> {
+    entry: ManuallyDrop<Arc<Entry>>,
+    plugin: &'d Plugin,
+}
+
+impl<'d> Pin<'d> {
+    /// Guards `entry`, a handle of its own.
+    pub const fn new(entry: Arc<Entry>, plugin: &'d Plugin) -> Self {
+        Self { entry: ManuallyDrop::new(entry), plugin }
+    }
+
+    /// The handle as a pointer, for C++.
+    pub fn into_raw(mut self) -> *const Entry {
+        // SAFETY: taken once: `self` is forgotten right below.
+        let entry = unsafe { ManuallyDrop::take(&mut self.entry) };
+        std::mem::forget(self);
+        Arc::into_raw(entry)
+    }
+}
+
+impl Deref for Pin<'_> {
+    type Target = Arc<Entry>;
+    fn deref(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, as `into_raw` forgets the guard.
+        let_go(self.plugin, unsafe { ManuallyDrop::take(&mut self.entry) });
+    }
+}
+
+/// Drops a handle; the last one gives the entry's memory and event back.
+///
+/// The table holds a handle on all that is mapped, so that the last one goes after the removal only. No lock may be
+/// held.
+pub fn let_go(plugin: &Plugin, entry: Arc<Entry>) {
+    if let Some(event) = free_if_last(plugin, entry) {
+        destroy(plugin, event);
+    }
+}
+
+/// As [`let_go`], but leaves the event to the caller.
+pub fn free_if_last(plugin: &Plugin, entry: Arc<Entry>) -> Option<Event> {
+    let entry = Arc::into_inner(entry)?;
+    if entry.origin() == Origin::Mapped {
+        // A failure has been reported, and LLVM goes on after one.
+        // SAFETY: the entry owned this memory, and this was the last handle on it.
+        let _ = unsafe { plugin.data_delete(entry.target_begin() as *mut _) };
+    }
+    entry.into_transfer().event
+}
+
+/// Gives an event back; false, with LLVM's line, if the plugin refuses it.
+pub fn destroy(plugin: &Plugin, event: Event) -> bool {
+    // SAFETY: the event came from this plugin, and went with the last handle on its entry.
+    let done = unsafe { plugin.destroy_event(event) };
+    if done.is_err() {
+        report!("Failed to destroy event {}", Address(event.address()));
+    }
+    done.is_ok()
+}
