@@ -1,1 +1,12 @@
 //! The `omptarget` command line as a library, so that integration tests can call its parts.
+
+pub mod build;
+pub mod core;
+pub mod llvm;
+pub mod paths;
+pub mod process;
+pub mod program;
+pub mod progress;
+pub mod setup;
+
+mod apt;

@@ -1,0 +1,77 @@
+//! Where things lie: the repository, what the tool builds in it, and LLVM on this machine.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// The LLVM release that this version of the project supports.
+pub const LLVM_VERSION: &str = "14.0.6";
+
+/// The repository's root, known since this program was compiled; see [`check`].
+pub fn root() -> PathBuf {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tool.ancestors().nth(2).unwrap_or(tool).to_owned()
+}
+
+/// Says so when the repository that this program was compiled from is no longer there.
+pub fn check() -> Result<()> {
+    ensure!(
+        root().join("src/tool/Cargo.toml").is_file(),
+        "the repository {} is gone: run `cargo run --release` in the new place",
+        root().display()
+    );
+    Ok(())
+}
+
+/// Everything that the tool builds.
+pub fn out_root() -> PathBuf {
+    root().join("target/omptarget")
+}
+
+/// LLVM's `openmp/` as fetched from Debian.
+pub fn llvm_dir() -> PathBuf {
+    root().join("target/llvm").join(LLVM_VERSION)
+}
+
+/// Where lit is installed, a Python virtual environment.
+pub fn lit_dir() -> PathBuf {
+    root().join("target/lit")
+}
+
+/// The machine's own LLVM: compilers in `bin`, libomp and the stock plugins in `lib`.
+pub fn machine_llvm() -> PathBuf {
+    PathBuf::from("/usr/lib/llvm-14")
+}
+
+/// Holds back other processes that would write the same files, until the returned file is dropped.
+pub fn lock(name: &str) -> Result<File> {
+    let path = out_root().join(format!("{name}.lock"));
+    fs::create_dir_all(out_root()).with_context(|| format!("cannot create {}", out_root().display()))?;
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => return Ok(file),
+        Err(TryLockError::WouldBlock) => eprintln!("waiting for another omptarget ({})", path.display()),
+        Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock {}", path.display())),
+    }
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
+}
+
+/// Copies `from` to `to` so that nobody ever sees half of it; a symbolic link stays one.
+pub fn place(from: &Path, to: &Path) -> Result<()> {
+    let dir = to
+        .parent()
+        .with_context(|| format!("{} is not a file name", to.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let stage = tempfile::Builder::new().prefix(".omptarget-").tempdir_in(dir);
+    let stage = stage.with_context(|| format!("cannot write to {}", dir.display()))?;
+    let new = stage.path().join("new");
+    if from.is_symlink() {
+        fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, &new))
+    } else {
+        fs::copy(from, &new).map(drop)
+    }
+    .and_then(|()| fs::rename(&new, to))
+    .with_context(|| format!("cannot write {}", to.display()))
+}

@@ -1,0 +1,60 @@
+//! Other programs: finding them, running them, and saying in one line what went wrong.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{paths, setup};
+
+/// Finds a program on `PATH`, in LLVM's own `bin`, or in lit's environment. The error says how to install it.
+pub fn tool(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([paths::machine_llvm().join("bin"), paths::lit_dir().join("bin")])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .with_context(|| setup::how_to_get(name))
+}
+
+/// Runs a command to its end, with its output captured. An exit status other than 0 is an error of one line.
+pub fn run(command: &mut Command) -> Result<Output> {
+    let name = name(command);
+    let output = match command.output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(setup::how_to_get(&name)),
+        other => other.with_context(|| format!("cannot run {name}"))?,
+    };
+    if !output.status.success() {
+        bail!(
+            "{name} failed ({}){}",
+            output.status,
+            first_error(&output.stderr).map_or(String::new(), |e| format!(": {e}"))
+        );
+    }
+    Ok(output)
+}
+
+/// The program's name as a person says it: the last part of its path.
+fn name(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    program
+        .file_name()
+        .map_or_else(OsString::new, OsString::from)
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The line of an error output that says most: the first that names an error, else the first that is not blank.
+pub fn first_error(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let says_error = |line: &&str| {
+        line.contains("error:")
+            || line.contains("undefined reference")
+            || line.starts_with("E: ")
+            || line.starts_with("ERROR")
+    };
+    lines().find(says_error).or_else(|| lines().next()).map(str::to_owned)
+}
