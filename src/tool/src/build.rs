@@ -259,7 +259,7 @@ impl Plan {
                     .arg("-o")
                     .arg(file.with_extension("o"));
                 process::run(command.args(["-MD", "-MT", name, "-MF"]).arg(file.with_extension("d")))?;
-                progress.inc(1);
+                progress.inc();
             }
             Ok(())
         };
@@ -387,7 +387,8 @@ fn rust_library() -> Result<RustLibrary> {
     let mut command = Command::new(&cargo);
     command.current_dir(paths::root()).env("CXX", "clang++-14");
     command.args(["build", "--release", "--quiet", "--package", "omptarget", "--lib"]);
-    let output = process::run(command.arg("--message-format=json-render-diagnostics"))?;
+    let output = process::run(command.arg("--message-format=json-render-diagnostics"))
+        .context("the Rust core does not build (`cargo build --release --package omptarget` says more)")?;
     parse_cargo(&String::from_utf8_lossy(&output.stdout)).context("cargo built no static library of package omptarget")
 }
 

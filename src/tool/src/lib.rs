@@ -1,7 +1,10 @@
 //! The `omptarget` command line as a library, so that integration tests can call its parts.
 
+pub mod abi;
 pub mod build;
 pub mod core;
+pub mod doctor;
+pub mod install;
 pub mod llvm;
 pub mod paths;
 pub mod process;

@@ -235,7 +235,8 @@ fn parse_version(cmake: &str) -> Option<String> {
     Some([part("MAJOR")?, part("MINOR")?, part("PATCH")?].join("."))
 }
 
-fn sha256(data: &[u8]) -> String {
+/// A content's hash, in hexadecimal digits.
+pub(crate) fn sha256(data: &[u8]) -> String {
     Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

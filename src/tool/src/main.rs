@@ -1,33 +1,120 @@
 //! The `omptarget` command: reads the command line and calls the library.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::Parser;
-use omptarget_tool::{build, core::Core, paths};
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser};
+use omptarget_tool::core::Core;
+use omptarget_tool::{abi, build, doctor, install, paths, program, setup};
 
-/// Builds, runs, tests and compares LLVM's offload runtime with its Rust core.
+/// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
-#[command(name = "omptarget", version)]
+#[command(
+    name = "omptarget",
+    version,
+    after_help = "\
+Examples:
+  cargo run --release -- --setup demo          install what is missing, then show an offload program at work
+  cargo run --release -- build                 build libomptarget.so with the Rust core
+  cargo run --release -- run -- ./my-program   run your own offload program on it"
+)]
 struct Cli {
+    /// First install what is missing on this machine, after printing the commands
+    #[arg(long)]
+    setup: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 /// One subcommand each; `run` below has an arm for each.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Build libomptarget.so from LLVM's tree with one of the cores
+    /// Build libomptarget.so from LLVM's unpatched sources, with the machine's plugins beside it
+    #[command(after_help = "\
+Examples:
+  omptarget build                              the Rust core, LLVM's sources from Debian
+  omptarget build --core stock                 LLVM's own core
+  omptarget build --llvm ~/llvm-project        from a checkout of LLVM 14.0.6")]
     Build {
+        /// LLVM's sources: 14 for Debian's source package, or a checkout of llvm-project or its openmp
+        #[arg(long, value_name = "14|DIR")]
+        llvm: Option<String>,
         /// Which core goes in
         #[arg(long, value_enum, default_value = "rust")]
         core: Core,
+        /// Where the libraries go [default: target/omptarget/14/rust or .../stock]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Take a tree that is not as released
+        #[arg(long)]
+        allow_patched: bool,
     },
+    /// Run your own offload program on our libraries
+    #[command(after_help = "\
+The program's exit code becomes this command's, and signals reach the program.
+Examples:
+  omptarget run -- ./my-program 1000
+  LIBOMPTARGET_DEBUG=1 omptarget run --core stock -- ./my-program")]
+    Run {
+        /// Which core it runs on
+        #[arg(long, value_enum, default_value = "rust")]
+        core: Core,
+        /// The program and its arguments
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "PROGRAM"
+        )]
+        program: Vec<OsString>,
+    },
+    /// Install the libraries into a prefix, with a list of what was installed
+    #[command(after_help = "\
+Example:
+  omptarget install --prefix ~/.local
+A program started with LD_LIBRARY_PATH=~/.local/lib then uses them.")]
+    Install {
+        /// The libraries go into lib/ below it
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+        /// Which core
+        #[arg(long, value_enum, default_value = "rust")]
+        core: Core,
+        /// Overwrite files that this tool did not install
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove what `install` put into a prefix, and nothing else
+    Uninstall {
+        /// As given to `install`
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+    },
+    /// Compare the exported symbols of a libomptarget.so or a plugin with stock's
+    #[command(after_help = "\
+For a plugin, also says whether LLVM's loader would drop it without a word.
+The exit code is 1 when something differs.
+Examples:
+  omptarget abi target/omptarget/14/rust/libomptarget.so
+  omptarget abi libomptarget.rtl.cuda.so --against /usr/lib/llvm-14/lib/libomptarget.rtl.cuda.so")]
+    Abi {
+        /// The shared object
+        file: PathBuf,
+        /// What to compare with [default: our stock build, or the machine's plugin of that name]
+        #[arg(long, value_name = "FILE")]
+        against: Option<PathBuf>,
+    },
+    /// Say what is on this machine, what is missing, and what to do
+    Doctor,
 }
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -35,13 +122,59 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<ExitCode> {
+/// Does what was asked; whether all was well is the exit code.
+fn run(cli: Cli) -> Result<bool> {
     paths::check()?;
-    match cli.command {
-        Command::Build { core } => {
-            let libs = build::build(core, &build::Options::default())?;
-            println!("built {}", libs.library().display());
-            Ok(ExitCode::SUCCESS)
-        }
+    if cli.setup {
+        setup::install()?;
     }
+    let Some(command) = cli.command else {
+        if !cli.setup {
+            Cli::command().print_help()?;
+        }
+        return Ok(cli.setup);
+    };
+    match command {
+        Command::Build {
+            llvm,
+            core,
+            out,
+            allow_patched,
+        } => {
+            let libs = build::build(
+                core,
+                &build::Options {
+                    llvm,
+                    out,
+                    allow_patched,
+                },
+            )?;
+            println!(
+                "{} is ready: LLVM {}, {core} core",
+                libs.library().display(),
+                paths::LLVM_VERSION
+            );
+        }
+        Command::Run { core, program } => return exec(core, &program),
+        Command::Install { prefix, core, force } => {
+            for file in install::install(&build::ensure(core)?, &prefix, force)? {
+                println!("installed {}", file.display());
+            }
+        }
+        Command::Uninstall { prefix } => {
+            let count = install::uninstall(&prefix)?;
+            println!("removed {count} files from {}", prefix.display());
+        }
+        Command::Abi { file, against } => return abi::report(&file, against.as_deref()),
+        Command::Doctor => return doctor::report(),
+    }
+    Ok(true)
+}
+
+/// Becomes the program; returns only when that fails.
+fn exec(core: Core, program: &[OsString]) -> Result<bool> {
+    let (exe, args) = program.split_first().context("no program given")?;
+    let libs = build::ensure(core)?;
+    let error = program::command(Path::new(exe), &libs).args(args).exec();
+    Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }

@@ -52,6 +52,7 @@ pub fn first_error(stderr: &[u8]) -> Option<String> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let says_error = |line: &&str| {
         line.contains("error:")
+            || line.contains("error[")
             || line.contains("undefined reference")
             || line.starts_with("E: ")
             || line.starts_with("ERROR")

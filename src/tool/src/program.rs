@@ -51,7 +51,6 @@ pub fn command(exe: &Path, libs: &Libs) -> Command {
             .flat_map(std::env::split_paths),
     );
     let mut command = Command::new(exe);
-    // No directory here has a colon in its name, or the compiler's -rpath would have failed before.
     command.env(
         "LD_LIBRARY_PATH",
         dirs.iter()

@@ -1,24 +1,57 @@
-//! What is shown while a step takes long: a spinner or bar on a terminal, a plain line elsewhere; always on stderr.
+//! What is shown while a step takes long, always on stderr: a spinner or bar on a terminal, a plain line elsewhere.
 
 use std::io::IsTerminal;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows that one step is going on, until the returned value is dropped.
-pub fn step(text: impl Into<String>) -> ProgressBar {
+/// How long a step may take before a line says that it is going on, where there is no terminal.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A step that is going on, until this is dropped.
+pub struct Step {
+    bar: ProgressBar,
+    /// Its end wakes the thread that waits to print the plain line.
+    _running: Option<Sender<()>>,
+}
+
+/// Starts to show a step.
+pub fn step(text: impl Into<String>) -> Step {
     show(text.into(), None)
 }
 
-/// Like [`step`], for work in `count` parts; call `inc(1)` after each.
-pub fn steps(text: impl Into<String>, count: usize) -> ProgressBar {
+/// Like [`step`], for work in `count` parts; call [`Step::inc`] after each.
+pub fn steps(text: impl Into<String>, count: usize) -> Step {
     show(text.into(), Some(count as u64))
 }
 
-fn show(text: String, count: Option<u64>) -> ProgressBar {
+impl Step {
+    /// One part more is done.
+    pub fn inc(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn show(text: String, count: Option<u64>) -> Step {
     if !std::io::stderr().is_terminal() {
-        eprintln!("{text} ...");
-        return ProgressBar::hidden();
+        let (running, ended) = mpsc::channel::<()>();
+        thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{text} ...");
+            }
+        });
+        return Step {
+            bar: ProgressBar::hidden(),
+            _running: Some(running),
+        };
     }
     let (bar, template) = match count {
         Some(count) => (ProgressBar::new(count), "{spinner} {msg} {wide_bar} {pos}/{len}"),
@@ -28,5 +61,5 @@ fn show(text: String, count: Option<u64>) -> ProgressBar {
     bar.set_style(style);
     bar.set_message(text);
     bar.enable_steady_tick(Duration::from_millis(100));
-    bar.with_finish(ProgressFinish::AndClear)
+    Step { bar, _running: None }
 }
