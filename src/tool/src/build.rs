@@ -91,6 +91,13 @@ pub fn build(core: Core, options: &Options) -> Result<Libs> {
     let out = options.out.clone().unwrap_or_else(|| default_out(core));
     let out = std::path::absolute(&out).with_context(|| format!("not a path: {}", out.display()))?;
 
+    let foreign = !out.join(RECORD).is_file() && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some());
+    ensure!(
+        !foreign,
+        "{} is not empty and was not made by this tool: give another --out",
+        out.display()
+    );
+
     let _lock = paths::lock("build")?;
     let rust = match core {
         Core::Rust => Some(rust_library()?),
@@ -107,13 +114,6 @@ pub fn build(core: Core, options: &Options) -> Result<Libs> {
     if plan.is_fresh(&out) {
         return plan.libs(out);
     }
-    let foreign = !out.join(RECORD).is_file() && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some());
-    ensure!(
-        !foreign,
-        "{} is not empty and was not made by this tool: give another --out",
-        out.display()
-    );
-
     let stage = tempfile::Builder::new().prefix("build-").tempdir_in(paths::out_root());
     let stage = stage.with_context(|| format!("cannot write to {}", paths::out_root().display()))?;
     plan.compile(stage.path())?;
@@ -534,5 +534,30 @@ mod tests {
             change(dir.path(), &mut plan);
             assert_eq!(plan.is_fresh(&out), fresh, "{what}");
         }
+    }
+
+    #[test]
+    fn objects_of_the_rust_core_must_not_know_llvms_device_h() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (mut plan, out) = recorded(dir.path());
+        let theirs = plan.tree.libomptarget().join("include/device.h");
+        fs::create_dir_all(theirs.parent().expect("a parent")).expect("a directory");
+        fs::write(&theirs, "x").expect("a file");
+        plan.core = Core::Rust;
+        let checked = |plan: &Plan| plan.check_face(&plan.libs(out.clone()).expect("a build"));
+        checked(&plan).expect("nothing reads it");
+
+        let inputs = format!(
+            "api: api.cpp {}/out/../openmp/libomptarget/include/device.h\n",
+            dir.path().display()
+        );
+        fs::write(out.join("obj/api.d"), inputs).expect("a file");
+        let message = checked(&plan).expect_err("it is read").to_string();
+        assert!(
+            message.ends_with("api.cpp was compiled with LLVM's device.h, not with ours"),
+            "{message}"
+        );
+        plan.core = Core::Stock;
+        checked(&plan).expect("stock reads its own");
     }
 }

@@ -53,10 +53,11 @@ pub fn install(libs: &Libs, prefix: &Path, force: bool) -> Result<Vec<PathBuf>> 
         entries.push(Entry::of(&libs.dir, name)?);
     }
     let text = entries.iter().map(|entry| entry.line() + "\n").collect::<String>();
-    let stage = tempfile::NamedTempFile::new().context("cannot write a temporary file")?;
-    fs::write(stage.path(), text).context("cannot write a temporary file")?;
+    let stage = tempfile::tempdir().context("cannot write a temporary file")?;
+    let manifest = stage.path().join(MANIFEST);
+    fs::write(&manifest, text).context("cannot write a temporary file")?;
     // First the list, so that an installation that is cut off can be taken away.
-    let placed = paths::place(stage.path(), &lib.join(MANIFEST)).and_then(|()| {
+    let placed = paths::place(&manifest, &lib.join(MANIFEST)).and_then(|()| {
         names
             .iter()
             .try_for_each(|name| paths::place(&libs.dir.join(name), &lib.join(name)))

@@ -1,9 +1,11 @@
 //! Where things lie: the repository, what the tool builds in it, and LLVM on this machine.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+
+use crate::progress;
 
 /// The LLVM release that this version of the project supports.
 pub const LLVM_VERSION: &str = "14.0.6";
@@ -49,11 +51,7 @@ pub fn lock(name: &str) -> Result<File> {
     let path = out_root().join(format!("{name}.lock"));
     fs::create_dir_all(out_root()).with_context(|| format!("cannot create {}", out_root().display()))?;
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => return Ok(file),
-        Err(TryLockError::WouldBlock) => eprintln!("waiting for another omptarget ({})", path.display()),
-        Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock {}", path.display())),
-    }
+    let _waiting = progress::step("waiting for another omptarget to finish");
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     Ok(file)
 }
