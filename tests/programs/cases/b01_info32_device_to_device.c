@@ -1,7 +1,10 @@
 // Transfer reports of a copy from device to device, which LLVM does over a host buffer of its own where the plugin
 // cannot exchange data: neither step has an entry, on the first device the table is empty, on the second it is not.
-// stock: segmentation fault
+// A plugin that can exchange data is asked not to (OMPTARGET_FAIL is read by the failing plugin of the tests only); it
+// also sees that the second step's queue is given to the device that it was made on.
+// stock: segmentation fault; the queue of the second step is given to the wrong device
 // env: LIBOMPTARGET_INFO=32
+// env: OMPTARGET_FAIL=is_data_exchangable
 // flags: -g
 // expect: PASS
 // stderr: device 0 info: Copying data from device to host
