@@ -1,5 +1,5 @@
 // Mappings that begin at their base have no extended range: a zero-length section in the gap between two of them, or
-// beside them, matches nothing. Memory below a member is not part of a mapping of that member either.
+// beside them, matches nothing.
 // stock: the same
 // expect: PASS
 #include "../check.h"

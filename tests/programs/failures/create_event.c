@@ -1,10 +1,10 @@
-// The event of a new mapping cannot be created: the construct fails, and what the mapping got is given back.
-// stock: keeps the entry and the memory
+// The event of a new mapping cannot be created: the construct fails, and the mapping is not in the table.
+// stock: keeps the entry in the table
 // env: OMPTARGET_FAIL=create_event
 // env: LIBOMPTARGET_INFO=4
+// differs: the dump of the table is empty
 // flags: -g
 // abort: yes
-// leaves: nothing
 // stderr: Failed to create event
 // stderr: failure of target construct while offloading is mandatory
 // not-stderr: Host Ptr

@@ -3,6 +3,7 @@
 // stock: the dump shows an entry with a null device address
 // env: OMPTARGET_FAIL=data_alloc:2
 // env: LIBOMPTARGET_INFO=4
+// differs: there is no entry without memory
 // flags: -g
 // abort: yes
 // stderr: Call to getTargetPointer returned null pointer (device failure or illegal mapping).

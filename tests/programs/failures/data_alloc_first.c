@@ -1,8 +1,8 @@
-// The first map of a program fails for lack of memory: nothing is left on the device.
-// stock: the same without the name of the function
+// The first map of a program fails for lack of memory: the table, still empty, stays so.
+// stock: makes an entry with a null device address
 // env: OMPTARGET_FAIL=data_alloc
+// differs: there is no entry without memory
 // abort: yes
-// leaves: nothing
 // stderr: failure of target construct while offloading is mandatory
 int main(void) {
   int x = 0;

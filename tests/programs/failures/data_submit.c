@@ -1,11 +1,11 @@
 // The same as data_submit_async.c with a plugin that has the mandatory functions only.
-// stock: keeps the entry and the memory
+// stock: keeps the entry in the table
 // plugin: sync
 // env: OMPTARGET_FAIL=data_submit
 // env: LIBOMPTARGET_INFO=4
+// differs: the dump of the table is empty
 // flags: -g
 // abort: yes
-// leaves: nothing
 // stderr: Copying data to device failed.
 // stderr: failure of target construct while offloading is mandatory
 // not-stderr: Host Ptr
