@@ -106,21 +106,12 @@ fn parse(elf: &ElfFile64<'_, Endianness>) -> Result<BTreeSet<Export>> {
             continue;
         }
         let version = match &versions {
-            Some(table) => table
-                .version(table.version_index(endian, index).index())?
-                .map(|v| text(v.name())),
+            Some(table) => table.version(table.version_index(endian, index).index())?.map(|v| text(v.name())),
             None => None,
         };
-        let name = Name {
-            name: text(symbols.symbol_name(endian, symbol)?),
-            version,
-        };
+        let name = Name { name: text(symbols.symbol_name(endian, symbol)?), version };
         let is_function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-        exports.insert(if is_function {
-            Export::Function(name)
-        } else {
-            Export::Variable(name)
-        });
+        exports.insert(if is_function { Export::Function(name) } else { Export::Variable(name) });
     }
     Ok(exports)
 }
@@ -153,11 +144,7 @@ impl fmt::Display for Comparison {
             writeln!(f, "extra    {export}")?;
         }
         let count = |is: fn(&Export) -> bool| self.equal.iter().filter(|export| is(export)).count();
-        write!(
-            f,
-            "equal    {} functions",
-            count(|export| matches!(export, Export::Function(_)))
-        )?;
+        write!(f, "equal    {} functions", count(|export| matches!(export, Export::Function(_))))?;
         let variables = count(|export| matches!(export, Export::Variable(_)));
         if variables > 0 {
             write!(f, ", {variables} variables")?;
@@ -182,19 +169,12 @@ pub fn dropped(plugin: &Path) -> Result<Option<String>> {
     // dlopen fails when a library that the plugin needs is not there.
     let output = process::run(Command::new(process::tool("ldd")?).env("LC_ALL", "C.UTF-8").arg(plugin))?;
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
-    let lost = output
-        .lines()
-        .filter_map(|line| line.trim().strip_suffix(" => not found"))
-        .collect::<Vec<_>>();
+    let lost = output.lines().filter_map(|line| line.trim().strip_suffix(" => not found")).collect::<Vec<_>>();
     Ok((!lost.is_empty()).then(|| format!("it needs {}, not found on this machine", lost.join(", "))))
 }
 
 fn missing_functions(exports: &BTreeSet<Export>) -> Vec<&'static str> {
-    let has = |wanted: &str| {
-        exports
-            .iter()
-            .any(|export| matches!(export, Export::Function(f) if f.name == wanted))
-    };
+    let has = |wanted: &str| exports.iter().any(|export| matches!(export, Export::Function(f) if f.name == wanted));
     MANDATORY.into_iter().filter(|name| !has(name)).collect()
 }
 
@@ -207,10 +187,7 @@ pub fn report(file: &Path, against: Option<&Path>) -> Result<bool> {
     let mut fine = true;
     if is_plugin {
         if !PLUGIN_NAMES.contains(&name.as_str()) {
-            println!(
-                "LLVM's loader never looks for {name}: it knows {}",
-                PLUGIN_NAMES.join(", ")
-            );
+            println!("LLVM's loader never looks for {name}: it knows {}", PLUGIN_NAMES.join(", "));
             fine = false;
         }
         match dropped(file)? {
@@ -242,21 +219,13 @@ mod tests {
     use super::*;
 
     fn function(name: &str, version: Option<&str>) -> Export {
-        Export::Function(Name {
-            name: name.to_owned(),
-            version: version.map(str::to_owned),
-        })
+        Export::Function(Name { name: name.to_owned(), version: version.map(str::to_owned) })
     }
 
     #[test]
     fn a_function_of_another_version_is_missing_and_extra() {
         let node = Export::Node("VERS1.0".to_owned());
-        let theirs = [
-            function("a", Some("VERS1.0")),
-            function("b", Some("VERS1.0")),
-            node.clone(),
-        ]
-        .into();
+        let theirs = [function("a", Some("VERS1.0")), function("b", Some("VERS1.0")), node.clone()].into();
         let ours = [function("a", Some("VERS1.0")), function("b", None), node].into();
         assert_eq!(
             compare(&ours, &theirs).to_string(),
@@ -266,17 +235,10 @@ mod tests {
 
     #[test]
     fn the_loader_needs_each_mandatory_function() {
-        let all = MANDATORY
-            .iter()
-            .map(|name| function(name, Some("VERS1.0")))
-            .collect::<BTreeSet<_>>();
+        let all = MANDATORY.iter().map(|name| function(name, Some("VERS1.0"))).collect::<BTreeSet<_>>();
         assert!(missing_functions(&all).is_empty());
         for name in MANDATORY {
-            let rest = all
-                .iter()
-                .filter(|export| **export != function(name, Some("VERS1.0")))
-                .cloned()
-                .collect();
+            let rest = all.iter().filter(|export| **export != function(name, Some("VERS1.0"))).cloned().collect();
             assert_eq!(missing_functions(&rest), [name]);
         }
     }
@@ -286,11 +248,7 @@ mod tests {
         let (c, so) = (dir.join("x.c"), dir.join(name));
         fs::write(&c, source).expect("a file");
         let mut command = Command::new("cc");
-        command
-            .args(["-shared", "-fPIC", "-nostdlib"])
-            .arg(&c)
-            .arg("-o")
-            .arg(&so);
+        command.args(["-shared", "-fPIC", "-nostdlib"]).arg(&c).arg("-o").arg(&so);
         if let Some(script) = script {
             fs::write(dir.join("map"), script).expect("a file");
             command.arg(format!("-Wl,--version-script={}", dir.join("map").display()));
@@ -305,34 +263,18 @@ mod tests {
         let source = "int v = 1; void f(void) {} void g(void) {} static void h(void) {} void *p = h;";
         let script = "V1 { global: f; v; local: *; }; V2 { global: g; };";
         let so = shared_object(dir.path(), "a.so", source, Some(script));
-        let read = exports(&so)
-            .expect("exports")
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>();
-        assert_eq!(
-            read,
-            ["function f@V1", "function g@V2", "variable v@V1", "node V1", "node V2"]
-        );
+        let read = exports(&so).expect("exports").iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(read, ["function f@V1", "function g@V2", "variable v@V1", "node V1", "node V2"]);
 
         let so = shared_object(dir.path(), "b.so", "void f(void) {}", None);
-        let read = exports(&so)
-            .expect("exports")
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>();
+        let read = exports(&so).expect("exports").iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(read, ["function f"]);
     }
 
     #[test]
     fn a_plugin_is_dropped_for_a_missing_function_or_library() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let body = |names: &[&str]| {
-            names
-                .iter()
-                .map(|name| format!("void {name}(void) {{}} "))
-                .collect::<String>()
-        };
+        let body = |names: &[&str]| names.iter().map(|name| format!("void {name}(void) {{}} ")).collect::<String>();
         let so = shared_object(dir.path(), "a.so", &body(&MANDATORY[1..]), None);
         let reason = dropped(&so).expect("a verdict");
         assert_eq!(reason.as_deref(), Some("missing __tgt_rtl_is_valid_binary"));
@@ -344,16 +286,11 @@ mod tests {
         let source = format!("extern int needed; int *p = &needed; {}", body(&MANDATORY));
         fs::write(dir.path().join("x.c"), source).expect("a file");
         let mut command = Command::new("cc");
-        command
-            .current_dir(dir.path())
-            .args(["-shared", "-fPIC", "-nostdlib", "x.c", "-L.", "-lneeded", "-o", "c.so"]);
+        command.current_dir(dir.path()).args(["-shared", "-fPIC", "-nostdlib", "x.c", "-L.", "-lneeded", "-o", "c.so"]);
         process::run(&mut command).expect("a shared object");
         fs::remove_file(needed).expect("a file");
         let reason = dropped(&dir.path().join("c.so")).expect("a verdict");
-        assert_eq!(
-            reason.as_deref(),
-            Some("it needs libneeded.so, not found on this machine")
-        );
+        assert_eq!(reason.as_deref(), Some("it needs libneeded.so, not found on this machine"));
     }
 
     #[test]

@@ -29,12 +29,7 @@ pub fn source(package: &str, dir: &Path) -> Result<PathBuf> {
     )?;
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&apt_get);
-        command
-            .current_dir(dir)
-            .env("LC_ALL", "C.UTF-8")
-            .arg("-qq")
-            .arg("-c")
-            .arg(&config);
+        command.current_dir(dir).env("LC_ALL", "C.UTF-8").arg("-qq").arg("-c").arg(&config);
         for (key, value) in [
             ("Dir::Etc::SourceList", Path::new("/dev/null")),
             ("Dir::Etc::SourceParts", &lists),
@@ -51,7 +46,7 @@ pub fn source(package: &str, dir: &Path) -> Result<PathBuf> {
         let said = match update {
             Err(update) => format!("{update:#}"),
             Ok(output) => match process::first_error(&output.stderr) {
-                Some(warning) => format!("{error:#} ({warning})"),
+                Some(warning) => format!("{warning}; then {error:#}"),
                 None => format!("{error:#}"),
             },
         };
@@ -81,14 +76,8 @@ fn write_source_lists(etc: &Path, to: &Path) -> Result<()> {
     if lines.is_empty() && stanzas.is_empty() {
         bail!("no package list in {}", etc.display());
     }
-    fs::write(
-        to.join("derived.list"),
-        lines.into_iter().collect::<Vec<_>>().join("\n") + "\n",
-    )?;
-    fs::write(
-        to.join("derived.sources"),
-        stanzas.into_iter().collect::<Vec<_>>().join("\n"),
-    )?;
+    fs::write(to.join("derived.list"), lines.into_iter().collect::<Vec<_>>().join("\n") + "\n")?;
+    fs::write(to.join("derived.sources"), stanzas.into_iter().collect::<Vec<_>>().join("\n"))?;
     Ok(())
 }
 
@@ -105,9 +94,7 @@ fn from_list(text: &str) -> Vec<String> {
 /// The `deb-src` stanzas for the deb822 format; all fields but `Types` stay as they are.
 fn from_sources(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
-    let stanzas = lines
-        .split(|line| line.trim().is_empty())
-        .filter(|stanza| !stanza.is_empty());
+    let stanzas = lines.split(|line| line.trim().is_empty()).filter(|stanza| !stanza.is_empty());
     let derived = stanzas.filter_map(|stanza| {
         let field = |name: &str| {
             stanza.iter().find_map(|line| {
@@ -121,10 +108,7 @@ fn from_sources(text: &str) -> Vec<String> {
         let wanted = types.split_whitespace().any(|kind| matches!(kind, "deb" | "deb-src"));
         (wanted && !off).then(|| {
             let mut out = String::from("Types: deb-src\n");
-            for line in stanza
-                .iter()
-                .filter(|line| !line.to_ascii_lowercase().starts_with("types:"))
-            {
+            for line in stanza.iter().filter(|line| !line.to_ascii_lowercase().starts_with("types:")) {
                 out.push_str(line);
                 out.push('\n');
             }
@@ -159,10 +143,8 @@ mod tests {
                     Types: deb\nEnabled: no\nURIs: http://off.example\nSuites: x\n\nTypes: other\nURIs: http://other\n";
         assert_eq!(
             from_sources(text),
-            [
-                "Types: deb-src\nURIs: http://a.example/debian\nSuites: bookworm\n bookworm-updates\nComponents: main\n\
-              Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n"
-            ]
+            ["Types: deb-src\nURIs: http://a.example/debian\nSuites: bookworm\n bookworm-updates\nComponents: main\n\
+              Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n"]
         );
     }
 

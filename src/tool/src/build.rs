@@ -92,25 +92,14 @@ pub fn build(core: Core, options: &Options) -> Result<Libs> {
     let out = std::path::absolute(&out).with_context(|| format!("not a path: {}", out.display()))?;
 
     let foreign = !out.join(RECORD).is_file() && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some());
-    ensure!(
-        !foreign,
-        "{} is not empty and was not made by this tool: give another --out",
-        out.display()
-    );
+    ensure!(!foreign, "{} is not empty and was not made by this tool: give another --out", out.display());
 
     let _lock = paths::lock("build")?;
     let rust = match core {
         Core::Rust => Some(rust_library()?),
         Core::Stock => None,
     };
-    let plan = Plan {
-        core,
-        compiler,
-        tree,
-        rust,
-        llvm: options.llvm.clone(),
-        allow_patched: options.allow_patched,
-    };
+    let plan = Plan { core, compiler, tree, rust, llvm: options.llvm.clone(), allow_patched: options.allow_patched };
     if plan.is_fresh(&out) {
         return plan.libs(out);
     }
@@ -124,9 +113,7 @@ pub fn build(core: Core, options: &Options) -> Result<Libs> {
 
     // Until the last file is in place the record fits no plan.
     fs::write(stage.path().join(RECORD), "incomplete\n")?;
-    let objects = SOURCES
-        .iter()
-        .flat_map(|name| [format!("obj/{name}.o"), format!("obj/{name}.d")]);
+    let objects = SOURCES.iter().flat_map(|name| [format!("obj/{name}.o"), format!("obj/{name}.d")]);
     let plugins = plan.plugins().into_iter().map(|(name, _)| name);
     let files = [RECORD, "libomptarget.so", "libomptarget.so.14"].map(str::to_owned);
     for file in files.into_iter().chain(objects).chain(plugins) {
@@ -146,32 +133,18 @@ impl Libs {
     /// The files that the compiler read for one source, named without directory and ending (`"omptarget"`) or with
     /// its ending (`"omptarget.cpp"`); the source itself comes first.
     pub fn headers(&self, source: &str) -> Vec<PathBuf> {
-        self.headers
-            .get(source.trim_end_matches(".cpp"))
-            .cloned()
-            .unwrap_or_default()
+        self.headers.get(source.trim_end_matches(".cpp")).cloned().unwrap_or_default()
     }
 
     /// The objects that the library was linked from, so that a test can link them to its own harness.
     pub fn object_files(&self) -> Vec<PathBuf> {
-        SOURCES
-            .iter()
-            .map(|name| self.dir.join("obj").join(name).with_extension("o"))
-            .collect()
+        SOURCES.iter().map(|name| self.dir.join("obj").join(name).with_extension("o")).collect()
     }
 
     /// What else has to be linked with the objects: the Rust library, and libraries of the system.
     pub fn link_args(&self) -> Vec<OsString> {
-        let system: &[&str] = if self.static_library.is_some() {
-            &RUST_SYSTEM_LIBS
-        } else {
-            &SYSTEM_LIBS
-        };
-        self.static_library
-            .iter()
-            .map(OsString::from)
-            .chain(system.iter().map(OsString::from))
-            .collect()
+        let system: &[&str] = if self.static_library.is_some() { &RUST_SYSTEM_LIBS } else { &SYSTEM_LIBS };
+        self.static_library.iter().map(OsString::from).chain(system.iter().map(OsString::from)).collect()
     }
 }
 
@@ -209,10 +182,7 @@ impl Plan {
                 dirs.push(rust.headers.clone());
             }
         }
-        dirs.extend([
-            self.tree.libomptarget().join("include"),
-            self.tree.libomptarget().join("src"),
-        ]);
+        dirs.extend([self.tree.libomptarget().join("include"), self.tree.libomptarget().join("src")]);
         let mut args = FLAGS.map(OsString::from).to_vec();
         for dir in dirs {
             args.extend(["-I".into(), dir.into_os_string()]);
@@ -237,10 +207,7 @@ impl Plan {
     /// The machine's plugins, as name and file.
     fn plugins(&self) -> Vec<(String, PathBuf)> {
         let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        setup::machine_plugins()
-            .into_iter()
-            .map(|file| (name(&file), file))
-            .collect()
+        setup::machine_plugins().into_iter().map(|file| (name(&file), file)).collect()
     }
 
     fn compile(&self, stage: &Path) -> Result<()> {
@@ -254,18 +221,13 @@ impl Plan {
             while let Some(name) = next() {
                 let file = obj.join(name);
                 let mut command = Command::new(&self.compiler);
-                command
-                    .args(self.compile_args(name))
-                    .arg("-o")
-                    .arg(file.with_extension("o"));
+                command.args(self.compile_args(name)).arg("-o").arg(file.with_extension("o"));
                 process::run(command.args(["-MD", "-MT", name, "-MF"]).arg(file.with_extension("d")))?;
                 progress.inc();
             }
             Ok(())
         };
-        let workers = thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(SOURCES.len());
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(SOURCES.len());
         thread::scope(|scope| {
             let workers = (0..workers).map(|_| scope.spawn(work)).collect::<Vec<_>>();
             workers.into_iter().try_for_each(|worker| match worker.join() {
@@ -279,11 +241,7 @@ impl Plan {
         let _progress = progress::step("linking it");
         let libs = self.libs(stage.to_owned())?;
         let mut command = Command::new(&self.compiler);
-        command
-            .env("LC_ALL", "C.UTF-8")
-            .args(self.link_args())
-            .args(libs.object_files())
-            .args(libs.link_args());
+        command.env("LC_ALL", "C.UTF-8").args(self.link_args()).args(libs.object_files()).args(libs.link_args());
         process::run(command.arg("-o").arg(libs.library()))?;
         symlink("libomptarget.so", stage.join("libomptarget.so.14"))?;
         for (name, file) in self.plugins() {
@@ -301,32 +259,17 @@ impl Plan {
             headers.insert(name.to_owned(), parse_dependencies(&text));
         }
         let static_library = self.rust.as_ref().map(|rust| rust.archive.clone());
-        Ok(Libs {
-            dir,
-            core: self.core,
-            tree: self.tree.clone(),
-            headers,
-            static_library,
-        })
+        Ok(Libs { dir, core: self.core, tree: self.tree.clone(), headers, static_library })
     }
 
     /// Makes sure that no object of the Rust core knows LLVM's `device.h`: two layouts of one class in one library
     /// would go wrong at run time only.
     fn check_face(&self, libs: &Libs) -> Result<()> {
         let theirs = self.tree.libomptarget().join("include/device.h");
-        let theirs = theirs
-            .canonicalize()
-            .with_context(|| format!("cannot read {}", theirs.display()))?;
+        let theirs = theirs.canonicalize().with_context(|| format!("cannot read {}", theirs.display()))?;
         for name in SOURCES.iter().filter(|_| self.core == Core::Rust) {
-            let read = libs
-                .headers(name)
-                .iter()
-                .any(|header| header.canonicalize().is_ok_and(|h| h == theirs));
-            ensure!(
-                !read,
-                "{} was compiled with LLVM's device.h, not with ours",
-                self.source(name).display()
-            );
+            let read = libs.headers(name).iter().any(|header| header.canonicalize().is_ok_and(|h| h == theirs));
+            ensure!(!read, "{} was compiled with LLVM's device.h, not with ours", self.source(name).display());
         }
         Ok(())
     }
@@ -353,14 +296,7 @@ impl Plan {
         writeln!(text, "link {:?}\nplugins {:?}", self.link_args(), self.plugins())?;
         for file in inputs {
             let meta = fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
-            writeln!(
-                text,
-                "input {} {}.{} {}",
-                meta.len(),
-                meta.mtime(),
-                meta.mtime_nsec(),
-                file.display()
-            )?;
+            writeln!(text, "input {} {}.{} {}", meta.len(), meta.mtime(), meta.mtime_nsec(), file.display())?;
         }
         Ok(text)
     }
@@ -372,10 +308,7 @@ impl Plan {
         };
         let input = |line: &str| Some(PathBuf::from(line.strip_prefix("input ")?.splitn(3, ' ').nth(2)?));
         let inputs = recorded.lines().filter_map(input).collect::<Vec<_>>();
-        let whole = SOURCES
-            .iter()
-            .map(|name| format!("obj/{name}.o"))
-            .chain(["libomptarget.so".to_owned()]);
+        let whole = SOURCES.iter().map(|name| format!("obj/{name}.o")).chain(["libomptarget.so".to_owned()]);
         whole.into_iter().all(|file| out.join(file).is_file()) && self.record(&inputs).is_ok_and(|now| now == recorded)
     }
 }
@@ -394,25 +327,17 @@ fn rust_library() -> Result<RustLibrary> {
 
 /// Finds the static library, and its build script's output, in cargo's messages.
 fn parse_cargo(messages: &str) -> Option<RustLibrary> {
-    let messages = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect::<Vec<serde_json::Value>>();
+    let messages =
+        messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<serde_json::Value>>();
     let all = |reason: &'static str| messages.iter().filter(move |message| message["reason"] == reason);
     let (package, archive) = all("compiler-artifact").find_map(|artifact| {
         let files = artifact["filenames"].as_array()?;
-        let archive = files
-            .iter()
-            .filter_map(|file| file.as_str())
-            .find(|file| file.ends_with("/libomptarget.a"))?;
+        let archive = files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with("/libomptarget.a"))?;
         Some((&artifact["package_id"], archive))
     })?;
     let script = all("build-script-executed").find(|message| message["package_id"] == *package)?;
     let headers = Path::new(script["out_dir"].as_str()?).join("cxxbridge/include");
-    Some(RustLibrary {
-        archive: PathBuf::from(archive),
-        headers,
-    })
+    Some(RustLibrary { archive: PathBuf::from(archive), headers })
 }
 
 /// The prerequisites of a compiler's dependency file.
@@ -470,20 +395,13 @@ mod tests {
         for sub in [&src, &out.join("obj")] {
             fs::create_dir_all(sub).expect("a directory");
         }
-        for file in [
-            "clang",
-            "openmp/libomptarget/src/exports",
-            "header.h",
-            "out/libomptarget.so",
-        ] {
+        for file in ["clang", "openmp/libomptarget/src/exports", "header.h", "out/libomptarget.so"] {
             fs::write(dir.join(file), "x").expect("a file");
         }
         let plan = Plan {
             core: Core::Stock,
             compiler: dir.join("clang"),
-            tree: Tree {
-                openmp: dir.join("openmp"),
-            },
+            tree: Tree { openmp: dir.join("openmp") },
             rust: None,
             llvm: None,
             allow_patched: false,
@@ -506,26 +424,10 @@ mod tests {
         type Change = fn(&Path, &mut Plan);
         let changes: [(&str, Change, bool); 6] = [
             ("nothing", |_, _| {}, true),
-            (
-                "an unrelated file",
-                |dir, _| fs::write(dir.join("other.h"), "y").expect("a file"),
-                true,
-            ),
-            (
-                "a header",
-                |dir, _| fs::write(dir.join("header.h"), "yy").expect("a file"),
-                false,
-            ),
-            (
-                "a lost input",
-                |dir, _| fs::remove_file(dir.join("header.h")).expect("a file"),
-                false,
-            ),
-            (
-                "a lost output",
-                |dir, _| fs::remove_file(dir.join("out/obj/rtl.o")).expect("a file"),
-                false,
-            ),
+            ("an unrelated file", |dir, _| fs::write(dir.join("other.h"), "y").expect("a file"), true),
+            ("a header", |dir, _| fs::write(dir.join("header.h"), "yy").expect("a file"), false),
+            ("a lost input", |dir, _| fs::remove_file(dir.join("header.h")).expect("a file"), false),
+            ("a lost output", |dir, _| fs::remove_file(dir.join("out/obj/rtl.o")).expect("a file"), false),
             ("an option", |_, plan| plan.allow_patched = true, false),
         ];
         for (what, change, fresh) in changes {
@@ -547,16 +449,10 @@ mod tests {
         let checked = |plan: &Plan| plan.check_face(&plan.libs(out.clone()).expect("a build"));
         checked(&plan).expect("nothing reads it");
 
-        let inputs = format!(
-            "api: api.cpp {}/out/../openmp/libomptarget/include/device.h\n",
-            dir.path().display()
-        );
+        let inputs = format!("api: api.cpp {}/out/../openmp/libomptarget/include/device.h\n", dir.path().display());
         fs::write(out.join("obj/api.d"), inputs).expect("a file");
         let message = checked(&plan).expect_err("it is read").to_string();
-        assert!(
-            message.ends_with("api.cpp was compiled with LLVM's device.h, not with ours"),
-            "{message}"
-        );
+        assert!(message.ends_with("api.cpp was compiled with LLVM's device.h, not with ours"), "{message}");
         plan.core = Core::Stock;
         checked(&plan).expect("stock reads its own");
     }

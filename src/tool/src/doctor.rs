@@ -17,11 +17,7 @@ pub fn report() -> Result<bool> {
     let machine = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
     let system = system_name().unwrap_or_else(|| "unknown system".to_owned());
     match &supported {
-        Ok(()) => line(
-            true,
-            &machine,
-            &format!("{system}; x86-64 Linux is the supported architecture"),
-        ),
+        Ok(()) => line(true, &machine, &format!("{system}; x86-64 Linux is the supported architecture")),
         Err(error) => line(false, &machine, &error.to_string()),
     }
     for requirement in &setup::REQUIREMENTS {
@@ -38,11 +34,7 @@ pub fn report() -> Result<bool> {
         println!("plugin   {name:<28} {verdict}");
     }
     let sources = paths::llvm_dir();
-    let state = if sources.is_dir() {
-        "fetched"
-    } else {
-        "the first build fetches them, about 130 MB"
-    };
+    let state = if sources.is_dir() { "fetched" } else { "the first build fetches them, about 130 MB" };
     println!("sources  LLVM {:<23} {state}", paths::LLVM_VERSION);
 
     if fine {
@@ -71,10 +63,7 @@ mod tests {
     #[test]
     fn the_system_is_named_as_it_names_itself() {
         let text = "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
-        assert_eq!(
-            parse_os_release(text).as_deref(),
-            Some("Debian GNU/Linux 12 (bookworm)")
-        );
+        assert_eq!(parse_os_release(text).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
         assert_eq!(parse_os_release("PRETTY_NAME=Arch"), Some("Arch".to_owned()));
         assert_eq!(parse_os_release(""), None);
     }

@@ -31,20 +31,13 @@ pub fn install(libs: &Libs, prefix: &Path, force: bool) -> Result<Vec<PathBuf>> 
     let earlier = read_manifest(&lib)?;
     let mut names = vec!["libomptarget.so".to_owned(), "libomptarget.so.14".to_owned()];
     names.extend(
-        setup::machine_plugins()
-            .iter()
-            .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned())),
+        setup::machine_plugins().iter().filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned())),
     );
 
     let ours = |name: &str| earlier.iter().flatten().any(|entry| entry.name() == name);
-    let foreign = names
-        .iter()
-        .find(|name| lib.join(name).symlink_metadata().is_ok() && !ours(name));
+    let foreign = names.iter().find(|name| lib.join(name).symlink_metadata().is_ok() && !ours(name));
     if let Some(name) = foreign.filter(|_| !force) {
-        bail!(
-            "{} is there and was not installed by this tool: --force overwrites it",
-            lib.join(name).display()
-        );
+        bail!("{} is there and was not installed by this tool: --force overwrites it", lib.join(name).display());
     }
 
     let mut entries = earlier.unwrap_or_else(|| new_dirs(&prefix));
@@ -57,11 +50,8 @@ pub fn install(libs: &Libs, prefix: &Path, force: bool) -> Result<Vec<PathBuf>> 
     let manifest = stage.path().join(MANIFEST);
     fs::write(&manifest, text).context("cannot write a temporary file")?;
     // First the list, so that an installation that is cut off can be taken away.
-    let placed = paths::place(&manifest, &lib.join(MANIFEST)).and_then(|()| {
-        names
-            .iter()
-            .try_for_each(|name| paths::place(&libs.dir.join(name), &lib.join(name)))
-    });
+    let placed = paths::place(&manifest, &lib.join(MANIFEST))
+        .and_then(|()| names.iter().try_for_each(|name| paths::place(&libs.dir.join(name), &lib.join(name))));
     if let Err(error) = placed {
         // What failed is the news, not that cleaning up failed too.
         let _ = uninstall(&prefix);
@@ -75,11 +65,7 @@ pub fn uninstall(prefix: &Path) -> Result<usize> {
     let prefix = std::path::absolute(prefix).with_context(|| format!("not a path: {}", prefix.display()))?;
     let lib = prefix.join("lib");
     let Some(entries) = read_manifest(&lib)? else {
-        bail!(
-            "nothing is installed in {}: there is no {}",
-            prefix.display(),
-            lib.join(MANIFEST).display()
-        );
+        bail!("nothing is installed in {}: there is no {}", prefix.display(), lib.join(MANIFEST).display());
     };
     let (mut removed, mut changed) = (0, Vec::new());
     for entry in &entries {
@@ -102,22 +88,14 @@ pub fn uninstall(prefix: &Path) -> Result<usize> {
             let _ = fs::remove_dir(prefix.join(dir));
         }
     }
-    ensure!(
-        changed.is_empty(),
-        "left in place, since changed after the installation: {}",
-        changed.join(", ")
-    );
+    ensure!(changed.is_empty(), "left in place, since changed after the installation: {}", changed.join(", "));
     Ok(removed)
 }
 
 /// The directories that installing will make, outermost first.
 fn new_dirs(prefix: &Path) -> Vec<Entry> {
     let wanted = [("", prefix.to_owned()), ("lib", prefix.join("lib"))];
-    wanted
-        .iter()
-        .filter(|(_, dir)| !dir.exists())
-        .map(|(name, _)| Entry::Dir((*name).to_owned()))
-        .collect()
+    wanted.iter().filter(|(_, dir)| !dir.exists()).map(|(name, _)| Entry::Dir((*name).to_owned())).collect()
 }
 
 fn read_manifest(lib: &Path) -> Result<Option<Vec<Entry>>> {
@@ -127,9 +105,7 @@ fn read_manifest(lib: &Path) -> Result<Option<Vec<Entry>>> {
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let entries = text.lines().map(Entry::parse).collect::<Option<Vec<_>>>();
-    entries
-        .map(Some)
-        .with_context(|| format!("{} is damaged", path.display()))
+    entries.map(Some).with_context(|| format!("{} is damaged", path.display()))
 }
 
 impl Entry {
@@ -138,16 +114,10 @@ impl Entry {
         let name = name.to_owned();
         if path.is_symlink() {
             let target = fs::read_link(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            return Ok(Entry::Link {
-                name,
-                target: target.to_string_lossy().into_owned(),
-            });
+            return Ok(Entry::Link { name, target: target.to_string_lossy().into_owned() });
         }
         let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Entry::File {
-            hash: llvm::sha256(&content),
-            name,
-        })
+        Ok(Entry::File { hash: llvm::sha256(&content), name })
     }
 
     fn name(&self) -> &str {
@@ -172,14 +142,8 @@ impl Entry {
         let (first, second) = rest.split_once(' ')?;
         let (first, second) = (first.to_owned(), second.to_owned());
         match kind {
-            "file" => Some(Entry::File {
-                hash: first,
-                name: second,
-            }),
-            "link" => Some(Entry::Link {
-                name: first,
-                target: second,
-            }),
+            "file" => Some(Entry::File { hash: first, name: second }),
+            "link" => Some(Entry::Link { name: first, target: second }),
             _ => None,
         }
     }
@@ -194,14 +158,8 @@ mod tests {
         for entry in [
             Entry::Dir(String::new()),
             Entry::Dir("lib".to_owned()),
-            Entry::File {
-                hash: "0f".to_owned(),
-                name: "a.so".to_owned(),
-            },
-            Entry::Link {
-                name: "b.so".to_owned(),
-                target: "/a place/b.so".to_owned(),
-            },
+            Entry::File { hash: "0f".to_owned(), name: "a.so".to_owned() },
+            Entry::Link { name: "b.so".to_owned(), target: "/a place/b.so".to_owned() },
         ] {
             assert_eq!(Entry::parse(&entry.line()), Some(entry));
         }

@@ -22,78 +22,24 @@ pub struct Tree {
 
 /// What the release's files under `libomptarget/` hash to (SHA-256): all that we compile, replace or rely on.
 const RELEASE: [(&str, &str); 18] = [
-    (
-        "include/Debug.h",
-        "93f426af4ae67633fdd80bde9b2f3fab437c5f60378eaa07564d0567e5a0b468",
-    ),
-    (
-        "include/DeviceEnvironment.h",
-        "0cd7fc9acc7d228c5136374c4499dbde851b0e3b295647da636463e53a0a6f66",
-    ),
-    (
-        "include/SourceInfo.h",
-        "074a0e38ffe5c0e8d3e99bd43495c34bf72fc3d9bcf504279be19d5c25461f13",
-    ),
-    (
-        "include/device.h",
-        "ab0cab9a7f801e0ce814515d1bb12a26483eb7e47fedb4a82951f5ff21d3e854",
-    ),
-    (
-        "include/dlwrap.h",
-        "84f989e847fd68a2dee1caf2c5ebb08aab48b4e2c38a45f59bbb6ee807e9db2f",
-    ),
-    (
-        "include/interop.h",
-        "4c540cd33bb6922af69360c055c0f8ff00e9cc9e9ac9418ea178310218cfa7fd",
-    ),
-    (
-        "include/omptarget.h",
-        "ba8d6074cee5d33d452a59c52f9e0950271655634e1e57518017246b1e324301",
-    ),
-    (
-        "include/omptargetplugin.h",
-        "f19eaf72fd295c60a37820ee2326e36f3803d394d3c06fb1223682a12dc6e9ae",
-    ),
-    (
-        "include/rtl.h",
-        "307d4da5aedff569e0d1f2276e1b125ecd62b842938ec0e0d06e5e31315456f7",
-    ),
-    (
-        "plugins/exports",
-        "86bd49678e8d8c9a94415571c1f0ac738cd541f827dc384fd7bc907cb571d515",
-    ),
-    (
-        "src/api.cpp",
-        "651828fcf3d9ecb356cbc12a7d211281fa692464645a8bc850185e036752739b",
-    ),
-    (
-        "src/device.cpp",
-        "0567f77f054203207cac9fcd5cfaaf36c9ce2222e74c87ca11f1387ca2bc702d",
-    ),
-    (
-        "src/exports",
-        "160298e83573c9432c504051efcb2a253c8bb8cf7d07c69bb2dcf4b1c7c6e942",
-    ),
-    (
-        "src/interface.cpp",
-        "178a9f13090d09aac6a16799399899f739ccd6bc750441a6b5b2038e9b004610",
-    ),
-    (
-        "src/interop.cpp",
-        "9eb55365e2e73d4730bdd724ebd5e6b3a9432ca67f58a0d08cadc1aefe48c701",
-    ),
-    (
-        "src/omptarget.cpp",
-        "28702ea555ebc3f7b5f4828ffa40cfcfe0ee697a0dd8914e9b969b7a601a8e15",
-    ),
-    (
-        "src/private.h",
-        "0e68454ffdb3b15b6c66f37cb079939ffa09b52b8ed674837a982a6a34c645c5",
-    ),
-    (
-        "src/rtl.cpp",
-        "c44b2d64d7a1b48474e40d633ef9555beaac1c6b83816bb99ba1e5e6e0c68f5d",
-    ),
+    ("include/Debug.h", "93f426af4ae67633fdd80bde9b2f3fab437c5f60378eaa07564d0567e5a0b468"),
+    ("include/DeviceEnvironment.h", "0cd7fc9acc7d228c5136374c4499dbde851b0e3b295647da636463e53a0a6f66"),
+    ("include/SourceInfo.h", "074a0e38ffe5c0e8d3e99bd43495c34bf72fc3d9bcf504279be19d5c25461f13"),
+    ("include/device.h", "ab0cab9a7f801e0ce814515d1bb12a26483eb7e47fedb4a82951f5ff21d3e854"),
+    ("include/dlwrap.h", "84f989e847fd68a2dee1caf2c5ebb08aab48b4e2c38a45f59bbb6ee807e9db2f"),
+    ("include/interop.h", "4c540cd33bb6922af69360c055c0f8ff00e9cc9e9ac9418ea178310218cfa7fd"),
+    ("include/omptarget.h", "ba8d6074cee5d33d452a59c52f9e0950271655634e1e57518017246b1e324301"),
+    ("include/omptargetplugin.h", "f19eaf72fd295c60a37820ee2326e36f3803d394d3c06fb1223682a12dc6e9ae"),
+    ("include/rtl.h", "307d4da5aedff569e0d1f2276e1b125ecd62b842938ec0e0d06e5e31315456f7"),
+    ("plugins/exports", "86bd49678e8d8c9a94415571c1f0ac738cd541f827dc384fd7bc907cb571d515"),
+    ("src/api.cpp", "651828fcf3d9ecb356cbc12a7d211281fa692464645a8bc850185e036752739b"),
+    ("src/device.cpp", "0567f77f054203207cac9fcd5cfaaf36c9ce2222e74c87ca11f1387ca2bc702d"),
+    ("src/exports", "160298e83573c9432c504051efcb2a253c8bb8cf7d07c69bb2dcf4b1c7c6e942"),
+    ("src/interface.cpp", "178a9f13090d09aac6a16799399899f739ccd6bc750441a6b5b2038e9b004610"),
+    ("src/interop.cpp", "9eb55365e2e73d4730bdd724ebd5e6b3a9432ca67f58a0d08cadc1aefe48c701"),
+    ("src/omptarget.cpp", "28702ea555ebc3f7b5f4828ffa40cfcfe0ee697a0dd8914e9b969b7a601a8e15"),
+    ("src/private.h", "0e68454ffdb3b15b6c66f37cb079939ffa09b52b8ed674837a982a6a34c645c5"),
+    ("src/rtl.cpp", "c44b2d64d7a1b48474e40d633ef9555beaac1c6b83816bb99ba1e5e6e0c68f5d"),
 ];
 
 /// Files under `openmp/` that tell a version where the tree names none itself; the first that is there decides.
@@ -115,10 +61,7 @@ impl Tree {
             Some(version) if Some(version) == supported_major || version == LLVM_VERSION => Tree::debian(),
             Some(dir) if !Path::new(dir).is_dir() => {
                 let is_version = dir.starts_with(|c: char| c.is_ascii_digit()) && !dir.contains('/');
-                ensure!(
-                    !is_version,
-                    "LLVM {dir} is not supported; this release supports {LLVM_VERSION}"
-                );
+                ensure!(!is_version, "LLVM {dir} is not supported; this release supports {LLVM_VERSION}");
                 bail!("there is no directory {dir}: --llvm takes 14 or a checkout of llvm-project");
             }
             Some(dir) => Tree::in_directory(Path::new(dir)),
@@ -136,11 +79,7 @@ impl Tree {
         let mut patched = Vec::new();
         for (file, hash) in RELEASE {
             let path = self.libomptarget().join(file);
-            ensure!(
-                path.is_file(),
-                "the LLVM tree is not complete: {} is missing",
-                path.display()
-            );
+            ensure!(path.is_file(), "the LLVM tree is not complete: {} is missing", path.display());
             let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             if sha256(&content) != hash {
                 patched.push(format!("libomptarget/{file}"));
@@ -149,38 +88,22 @@ impl Tree {
         if patched.is_empty() {
             return Ok(());
         }
-        let what = format!(
-            "{} is not LLVM {LLVM_VERSION} as released: {} differs",
-            self.openmp.display(),
-            patched.join(", ")
-        );
-        ensure!(
-            allow_patched,
-            "{what}; give an untouched tree, or --allow-patched to try this one"
-        );
+        let what =
+            format!("{} is not LLVM {LLVM_VERSION} as released: {} differs", self.openmp.display(), patched.join(", "));
+        ensure!(allow_patched, "{what}; give an untouched tree, or --allow-patched to try this one");
         eprintln!("warning: {what}");
         Ok(())
     }
 
     fn in_directory(dir: &Path) -> Result<Tree> {
-        let dir = dir
-            .canonicalize()
-            .with_context(|| format!("cannot read {}", dir.display()))?;
-        let found = [dir.join("openmp"), dir.clone()]
-            .into_iter()
-            .find(|d| d.join("libomptarget").is_dir());
+        let dir = dir.canonicalize().with_context(|| format!("cannot read {}", dir.display()))?;
+        let found = [dir.join("openmp"), dir.clone()].into_iter().find(|d| d.join("libomptarget").is_dir());
         let Some(openmp) = found else {
             // From 19 on the offload runtime lies in a directory of its own.
             if dir.join("offload").is_dir() {
-                bail!(wrong_version(
-                    &version_text(&dir).unwrap_or_else(|| "19 or later".to_owned()),
-                    &dir
-                ));
+                bail!(wrong_version(&version_text(&dir).unwrap_or_else(|| "19 or later".to_owned()), &dir));
             }
-            bail!(
-                "no LLVM openmp tree in {}: expected openmp/libomptarget or libomptarget there",
-                dir.display()
-            );
+            bail!("no LLVM openmp tree in {}: expected openmp/libomptarget or libomptarget there", dir.display());
         };
         let tree = Tree { openmp };
         match tree.version() {
@@ -198,9 +121,7 @@ impl Tree {
     }
 
     fn debian() -> Result<Tree> {
-        let tree = Tree {
-            openmp: paths::llvm_dir().join("openmp"),
-        };
+        let tree = Tree { openmp: paths::llvm_dir().join("openmp") };
         if tree.openmp.is_dir() {
             return Ok(tree);
         }
@@ -213,18 +134,13 @@ impl Tree {
 }
 
 fn wrong_version(version: &str, dir: &Path) -> String {
-    format!(
-        "LLVM {version} found in {}; this release supports {LLVM_VERSION}",
-        dir.display()
-    )
+    format!("LLVM {version} found in {}; this release supports {LLVM_VERSION}", dir.display())
 }
 
 /// The version that an llvm-project checkout sets for its own build.
 fn version_text(project: &Path) -> Option<String> {
     let files = ["llvm/CMakeLists.txt", "cmake/Modules/LLVMVersion.cmake"];
-    files
-        .iter()
-        .find_map(|file| parse_version(&fs::read_to_string(project.join(file)).ok()?))
+    files.iter().find_map(|file| parse_version(&fs::read_to_string(project.join(file)).ok()?))
 }
 
 fn parse_version(cmake: &str) -> Option<String> {
@@ -264,21 +180,9 @@ fn fetch() -> Result<()> {
     let unpacked = stage.path().join("unpacked");
     fs::create_dir(&unpacked)?;
     let mut tar = Command::new(process::tool("tar")?);
-    tar.arg("-x")
-        .arg("-I")
-        .arg(xz)
-        .arg("-f")
-        .arg(&archive)
-        .arg("-C")
-        .arg(&unpacked);
-    process::run(
-        tar.args(["--no-same-owner", "--strip-components=1"])
-            .arg(format!("{top}/openmp")),
-    )?;
-    Tree {
-        openmp: unpacked.join("openmp"),
-    }
-    .check(false)?;
+    tar.arg("-x").arg("-I").arg(xz).arg("-f").arg(&archive).arg("-C").arg(&unpacked);
+    process::run(tar.args(["--no-same-owner", "--strip-components=1"]).arg(format!("{top}/openmp")))?;
+    Tree { openmp: unpacked.join("openmp") }.check(false)?;
     fs::rename(&unpacked, &home).with_context(|| format!("cannot write {}", home.display()))
 }
 
@@ -321,10 +225,7 @@ mod tests {
         ] {
             let dir = tree_with(&[sign]);
             let message = refusal(&dir);
-            assert!(
-                message.starts_with(&format!("LLVM {version} found in ")),
-                "{sign}: {message}"
-            );
+            assert!(message.starts_with(&format!("LLVM {version} found in ")), "{sign}: {message}");
             assert!(message.ends_with("; this release supports 14.0.6"), "{sign}: {message}");
         }
     }

@@ -63,12 +63,7 @@ Examples:
         #[arg(long, value_enum, default_value = "rust")]
         core: Core,
         /// The program and its arguments
-        #[arg(
-            required = true,
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "PROGRAM"
-        )]
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
     },
     /// Install the libraries into a prefix, with a list of what was installed
@@ -135,25 +130,9 @@ fn run(cli: Cli) -> Result<bool> {
         return Ok(cli.setup);
     };
     match command {
-        Command::Build {
-            llvm,
-            core,
-            out,
-            allow_patched,
-        } => {
-            let libs = build::build(
-                core,
-                &build::Options {
-                    llvm,
-                    out,
-                    allow_patched,
-                },
-            )?;
-            println!(
-                "{} is ready: LLVM {}, {core} core",
-                libs.library().display(),
-                paths::LLVM_VERSION
-            );
+        Command::Build { llvm, core, out, allow_patched } => {
+            let libs = build::build(core, &build::Options { llvm, out, allow_patched })?;
+            println!("{} is ready: LLVM {}, {core} core", libs.library().display(), paths::LLVM_VERSION);
         }
         Command::Run { core, program } => return exec(core, &program),
         Command::Install { prefix, core, force } => {

@@ -58,9 +58,7 @@ pub fn lock(name: &str) -> Result<File> {
 
 /// Copies `from` to `to` so that nobody ever sees half of it; a symbolic link stays one.
 pub fn place(from: &Path, to: &Path) -> Result<()> {
-    let dir = to
-        .parent()
-        .with_context(|| format!("{} is not a file name", to.display()))?;
+    let dir = to.parent().with_context(|| format!("{} is not a file name", to.display()))?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let stage = tempfile::Builder::new().prefix(".omptarget-").tempdir_in(dir);
     let stage = stage.with_context(|| format!("cannot write to {}", dir.display()))?;

@@ -39,11 +39,7 @@ pub fn run(command: &mut Command) -> Result<Output> {
 /// The program's name as a person says it: the last part of its path.
 fn name(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
-    program
-        .file_name()
-        .map_or_else(OsString::new, OsString::from)
-        .to_string_lossy()
-        .into_owned()
+    program.file_name().map_or_else(OsString::new, OsString::from).to_string_lossy().into_owned()
 }
 
 /// The line of an error output that says most: the first that names an error, else the first that is not blank.

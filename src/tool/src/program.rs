@@ -14,21 +14,13 @@ pub fn compile(source: &Path, exe: &Path, libs: &Libs, extra: &[&str]) -> Result
     let compiler = match source.extension().and_then(|e| e.to_str()) {
         Some("c") => "clang-14",
         Some("cpp" | "cc" | "cxx" | "C") => "clang++-14",
-        _ => bail!(
-            "{} is not a C or C++ file: expected .c, .cpp, .cc or .cxx",
-            source.display()
-        ),
+        _ => bail!("{} is not a C or C++ file: expected .c, .cpp, .cc or .cxx", source.display()),
     };
     if !source.is_file() {
         bail!("there is no file {}", source.display());
     }
     let mut command = Command::new(process::tool(compiler)?);
-    command
-        .args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"])
-        .args(extra)
-        .arg(source)
-        .arg("-o")
-        .arg(exe);
+    command.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]).args(extra).arg(source).arg("-o").arg(exe);
     for dir in [libs.dir.clone(), paths::machine_llvm().join("lib")] {
         let mut rpath = OsString::from("-Wl,-rpath,");
         rpath.push(&dir);
@@ -45,18 +37,8 @@ pub fn compile(source: &Path, exe: &Path, libs: &Libs, extra: &[&str]) -> Result
 /// A command that runs `exe` on `libs`, whether or not it was linked to them.
 pub fn command(exe: &Path, libs: &Libs) -> Command {
     let mut dirs = vec![libs.dir.clone(), paths::machine_llvm().join("lib")];
-    dirs.extend(
-        std::env::var_os("LD_LIBRARY_PATH")
-            .iter()
-            .flat_map(std::env::split_paths),
-    );
+    dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut command = Command::new(exe);
-    command.env(
-        "LD_LIBRARY_PATH",
-        dirs.iter()
-            .map(|dir| dir.as_os_str())
-            .collect::<Vec<_>>()
-            .join(":".as_ref()),
-    );
+    command.env("LD_LIBRARY_PATH", dirs.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(":".as_ref()));
     command
 }

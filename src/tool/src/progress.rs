@@ -48,10 +48,7 @@ fn show(text: String, count: Option<u64>) -> Step {
                 eprintln!("{text} ...");
             }
         });
-        return Step {
-            bar: ProgressBar::hidden(),
-            _running: Some(running),
-        };
+        return Step { bar: ProgressBar::hidden(), _running: Some(running) };
     }
     let (bar, template) = match count {
         Some(count) => (ProgressBar::new(count), "{spinner} {msg} {wide_bar} {pos}/{len}"),

@@ -68,31 +68,15 @@ pub const REQUIREMENTS: [Requirement; 10] = [
         purpose: "LLVM's own CMake build",
         signs: &[Sign::File("/usr/lib/llvm-14/lib/cmake/llvm/LLVMConfig.cmake")],
     },
-    Requirement {
-        package: "cmake",
-        purpose: "LLVM's own CMake build",
-        signs: &[Sign::Program("cmake")],
-    },
-    Requirement {
-        package: "ninja-build",
-        purpose: "LLVM's own CMake build",
-        signs: &[Sign::Program("ninja")],
-    },
-    Requirement {
-        package: "python3",
-        purpose: "runs lit",
-        signs: &[Sign::Program("python3")],
-    },
+    Requirement { package: "cmake", purpose: "LLVM's own CMake build", signs: &[Sign::Program("cmake")] },
+    Requirement { package: "ninja-build", purpose: "LLVM's own CMake build", signs: &[Sign::Program("ninja")] },
+    Requirement { package: "python3", purpose: "runs lit", signs: &[Sign::Program("python3")] },
     Requirement {
         package: "python3-venv",
         purpose: "a place for lit",
         signs: &[Sign::PythonModules("venv, ensurepip")],
     },
-    Requirement {
-        package: "xz-utils",
-        purpose: "unpacks LLVM's sources",
-        signs: &[Sign::Program("xz")],
-    },
+    Requirement { package: "xz-utils", purpose: "unpacks LLVM's sources", signs: &[Sign::Program("xz")] },
 ];
 
 impl Requirement {
@@ -111,10 +95,7 @@ impl Requirement {
 
 /// The requirements that this machine does not meet.
 pub fn missing() -> Vec<&'static Requirement> {
-    REQUIREMENTS
-        .iter()
-        .filter(|requirement| !requirement.is_met())
-        .collect()
+    REQUIREMENTS.iter().filter(|requirement| !requirement.is_met()).collect()
 }
 
 /// Whether lit is installed where [`process::tool`] finds it.
@@ -125,10 +106,7 @@ pub fn has_lit() -> bool {
 /// The message for a program that is not there: its name and the command that installs it.
 pub fn how_to_get(program: &str) -> String {
     let provides = |sign: &Sign| matches!(sign, Sign::Program(name) if *name == program);
-    let package = REQUIREMENTS
-        .iter()
-        .find(|requirement| requirement.signs.iter().any(provides))
-        .map(|r| r.package);
+    let package = REQUIREMENTS.iter().find(|requirement| requirement.signs.iter().any(provides)).map(|r| r.package);
     match (program, package) {
         ("lit", _) => format!("lit is not installed: `{SETUP}` installs it"),
         (_, Some(package)) => format!("{program} is not installed: `{SETUP}` installs it (package {package})"),
@@ -150,18 +128,11 @@ pub fn check_machine() -> Result<()> {
 /// Installs what is missing, printing each command before it runs.
 pub fn install() -> Result<()> {
     check_machine()?;
-    let packages = missing()
-        .iter()
-        .map(|requirement| requirement.package)
-        .collect::<Vec<_>>();
+    let packages = missing().iter().map(|requirement| requirement.package).collect::<Vec<_>>();
     if !packages.is_empty() {
         install_packages(&packages)?;
         if let Some(still) = missing().first() {
-            bail!(
-                "{} is installed, but what it is for was not found: {}",
-                still.package,
-                still.purpose
-            );
+            bail!("{} is installed, but what it is for was not found: {}", still.package, still.purpose);
         }
     }
     if !has_lit() {
@@ -173,10 +144,7 @@ pub fn install() -> Result<()> {
 
 fn install_packages(packages: &[&str]) -> Result<()> {
     let Ok(apt_get) = process::tool("apt-get") else {
-        bail!(
-            "this is no Debian system: install with its package manager what Debian calls {}",
-            packages.join(" ")
-        );
+        bail!("this is no Debian system: install with its package manager what Debian calls {}", packages.join(" "));
     };
     let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
     let mut as_root = as_root(&apt_get, &install)?;
@@ -194,19 +162,12 @@ fn as_root(program: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new("env");
     if fs::metadata("/proc/self").is_ok_and(|me| me.uid() != 0) {
         let Ok(sudo) = process::tool("sudo") else {
-            bail!(
-                "only root can install packages: as root, run {} {}",
-                program.display(),
-                arguments.join(" ")
-            );
+            bail!("only root can install packages: as root, run {} {}", program.display(), arguments.join(" "));
         };
         command = Command::new(sudo);
         command.arg("env");
     }
-    command
-        .arg("DEBIAN_FRONTEND=noninteractive")
-        .arg(program)
-        .args(arguments);
+    command.arg("DEBIAN_FRONTEND=noninteractive").arg(program).args(arguments);
     Ok(command)
 }
 
@@ -250,10 +211,7 @@ mod tests {
 
     #[test]
     fn every_requirement_can_be_detected_and_is_named_once() {
-        let mut packages = REQUIREMENTS
-            .iter()
-            .map(|requirement| requirement.package)
-            .collect::<Vec<_>>();
+        let mut packages = REQUIREMENTS.iter().map(|requirement| requirement.package).collect::<Vec<_>>();
         assert!(REQUIREMENTS.iter().all(|requirement| !requirement.signs.is_empty()));
         packages.sort_unstable();
         packages.dedup();
@@ -271,14 +229,7 @@ mod tests {
 
     #[test]
     fn absent_things_are_not_met() {
-        let absent = |sign| {
-            Requirement {
-                package: "x",
-                purpose: "y",
-                signs: sign,
-            }
-            .is_met()
-        };
+        let absent = |sign| Requirement { package: "x", purpose: "y", signs: sign }.is_met();
         assert!(!absent(&[Sign::Program("no-such-program")]));
         assert!(!absent(&[Sign::Program("sh"), Sign::File("/no/such/file")]));
         assert!(!absent(&[Sign::PythonModules("no_such_module")]));

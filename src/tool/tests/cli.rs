@@ -27,10 +27,7 @@ fn failure(command: &mut Command) -> String {
     let output = output(command);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let lines = stderr
-        .lines()
-        .filter(|line| !line.ends_with(" ..."))
-        .collect::<Vec<_>>();
+    let lines = stderr.lines().filter(|line| !line.ends_with(" ...")).collect::<Vec<_>>();
     assert_eq!(lines.len(), 1, "{stderr}");
     lines[0].strip_prefix("error: ").expect("an error").to_owned()
 }
@@ -51,15 +48,7 @@ fn stock() -> Libs {
 fn refused(tree: &Path) -> String {
     let dir = temp();
     let out = dir.path().join("out");
-    let line = failure(&mut omptarget(&[
-        "build",
-        "--core",
-        "stock",
-        "--llvm",
-        path(tree),
-        "--out",
-        path(&out),
-    ]));
+    let line = failure(&mut omptarget(&["build", "--core", "stock", "--llvm", path(tree), "--out", path(&out)]));
     assert!(!out.exists());
     line
 }
@@ -88,10 +77,7 @@ fn append(file: &Path, text: &str) {
 fn a_directory_without_a_tree_is_named() {
     let dir = temp();
     let line = refused(dir.path());
-    assert!(
-        line.starts_with("no LLVM openmp tree in ") && line.contains(path(dir.path())),
-        "{line}"
-    );
+    assert!(line.starts_with("no LLVM openmp tree in ") && line.contains(path(dir.path())), "{line}");
     let line = refused(&dir.path().join("absent"));
     assert!(line.starts_with("there is no directory "), "{line}");
 }
@@ -101,10 +87,7 @@ fn a_tree_of_another_version_is_named() {
     let dir = temp();
     fs::create_dir_all(dir.path().join("openmp/libomptarget/src")).expect("a directory");
     fs::write(dir.path().join("openmp/libomptarget/src/LegacyAPI.cpp"), "").expect("a file");
-    let expected = format!(
-        "LLVM 15 found in {}; this release supports 14.0.6",
-        dir.path().display()
-    );
+    let expected = format!("LLVM 15 found in {}; this release supports 14.0.6", dir.path().display());
     assert_eq!(refused(dir.path()), expected);
 }
 
@@ -115,22 +98,10 @@ fn a_patched_tree_is_named_and_can_be_forced() {
     append(&dir.path().join("openmp/libomptarget/include/device.h"), "// changed\n");
     append(&dir.path().join("openmp/libomptarget/src/device.cpp"), "// changed\n");
     let line = refused(dir.path());
-    assert!(
-        line.contains("libomptarget/include/device.h, libomptarget/src/device.cpp differs"),
-        "{line}"
-    );
+    assert!(line.contains("libomptarget/include/device.h, libomptarget/src/device.cpp differs"), "{line}");
 
     let out = dir.path().join("out");
-    let args = [
-        "build",
-        "--core",
-        "stock",
-        "--allow-patched",
-        "--llvm",
-        path(dir.path()),
-        "--out",
-        path(&out),
-    ];
+    let args = ["build", "--core", "stock", "--allow-patched", "--llvm", path(dir.path()), "--out", path(&out)];
     let built = output(&mut omptarget(&args));
     assert!(built.status.success(), "{}", text(&built.stderr));
     assert!(text(&built.stderr).starts_with("warning: "));
@@ -141,33 +112,15 @@ fn a_patched_tree_is_named_and_can_be_forced() {
 fn a_source_that_does_not_compile_leaves_nothing() {
     let dir = temp();
     released_tree(dir.path());
-    append(
-        &dir.path().join("openmp/libomptarget/src/rtl.cpp"),
-        "#error not compilable\n",
-    );
+    append(&dir.path().join("openmp/libomptarget/src/rtl.cpp"), "#error not compilable\n");
     let out = dir.path().join("out");
-    let args = [
-        "build",
-        "--core",
-        "stock",
-        "--allow-patched",
-        "--llvm",
-        path(dir.path()),
-        "--out",
-        path(&out),
-    ];
+    let args = ["build", "--core", "stock", "--allow-patched", "--llvm", path(dir.path()), "--out", path(&out)];
     let built = output(&mut omptarget(&args));
     let stderr = text(&built.stderr);
     assert_eq!(built.status.code(), Some(1));
-    let errors = stderr
-        .lines()
-        .filter(|line| line.starts_with("error: "))
-        .collect::<Vec<_>>();
+    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
     assert_eq!(errors.len(), 1, "{stderr}");
-    assert!(
-        errors[0].contains("rtl.cpp:") && errors[0].contains("error: not compilable"),
-        "{stderr}"
-    );
+    assert!(errors[0].contains("rtl.cpp:") && errors[0].contains("error: not compilable"), "{stderr}");
     assert!(!out.exists());
 }
 
@@ -176,10 +129,7 @@ fn a_foreign_out_directory_is_not_touched() {
     let dir = temp();
     fs::write(dir.path().join("precious"), "x").expect("a file");
     let line = failure(&mut omptarget(&["build", "--core", "stock", "--out", path(dir.path())]));
-    assert!(
-        line.ends_with("is not empty and was not made by this tool: give another --out"),
-        "{line}"
-    );
+    assert!(line.ends_with("is not empty and was not made by this tool: give another --out"), "{line}");
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
 }
 
@@ -206,10 +156,7 @@ fn abi_refuses_what_it_cannot_compare() {
     let other = dir.path().join("other.so");
     fs::copy(stock().library(), &other).expect("a file");
     let line = failure(&mut omptarget(&["abi", path(&other)]));
-    assert!(
-        line.starts_with("other.so is neither libomptarget.so nor a plugin"),
-        "{line}"
-    );
+    assert!(line.starts_with("other.so is neither libomptarget.so nor a plugin"), "{line}");
 }
 
 #[test]
@@ -217,11 +164,7 @@ fn abi_finds_stock_equal_to_the_machines_library_and_a_plugin_different() {
     let libs = stock();
     let equal = output(&mut omptarget(&["abi", "/usr/lib/llvm-14/lib/libomptarget.so"]));
     assert!(equal.status.success());
-    assert!(
-        text(&equal.stdout).ends_with("equal    51 functions, node VERS1.0\n"),
-        "{}",
-        text(&equal.stdout)
-    );
+    assert!(text(&equal.stdout).ends_with("equal    51 functions, node VERS1.0\n"), "{}", text(&equal.stdout));
 
     let dir = temp();
     let plugin = dir.path().join("libomptarget.rtl.x86_64.so");
@@ -229,26 +172,16 @@ fn abi_finds_stock_equal_to_the_machines_library_and_a_plugin_different() {
     let different = output(&mut omptarget(&["abi", path(&plugin)]));
     let said = text(&different.stdout);
     assert_eq!(different.status.code(), Some(1));
-    assert!(
-        said.contains("drops this plugin silently: missing __tgt_rtl_is_valid_binary, "),
-        "{said}"
-    );
-    assert!(
-        said.contains("missing  function __tgt_rtl_data_alloc@VERS1.0\n"),
-        "{said}"
-    );
+    assert!(said.contains("drops this plugin silently: missing __tgt_rtl_is_valid_binary, "), "{said}");
+    assert!(said.contains("missing  function __tgt_rtl_data_alloc@VERS1.0\n"), "{said}");
     assert!(said.contains("extra    function __tgt_target@VERS1.0\n"), "{said}");
 }
 
 #[test]
 fn run_passes_exit_codes_and_signals_on() {
     stock();
-    let shell = |script: &str| {
-        output(&mut omptarget(&[
-            "run", "--core", "stock", "--", "/bin/sh", "-c", script,
-        ]))
-        .status
-    };
+    let shell =
+        |script: &str| output(&mut omptarget(&["run", "--core", "stock", "--", "/bin/sh", "-c", script])).status;
     assert_eq!(shell("exit 7").code(), Some(7));
     let signal = std::os::unix::process::ExitStatusExt::signal(&shell("kill -TERM $$"));
     assert_eq!(signal, Some(15));
@@ -269,28 +202,12 @@ fn a_program_offloads_on_our_library_even_when_linked_to_another() {
 
     // Linked by hand to the machine's library, it still gets ours, whose debug output is compiled in.
     let mut clang = Command::new("clang-14");
-    clang.args([
-        "-fopenmp",
-        "-fopenmp-targets=x86_64-pc-linux-gnu",
-        "-Wl,-rpath,/usr/lib/llvm-14/lib",
-    ]);
-    assert!(
-        clang
-            .arg(&source)
-            .arg("-o")
-            .arg(&exe)
-            .status()
-            .expect("clang runs")
-            .success()
-    );
+    clang.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu", "-Wl,-rpath,/usr/lib/llvm-14/lib"]);
+    assert!(clang.arg(&source).arg("-o").arg(&exe).status().expect("clang runs").success());
     let mut run = omptarget(&["run", "--core", "stock", "--", path(&exe)]);
     let run = output(run.env("LIBOMPTARGET_DEBUG", "1"));
     assert!(run.status.success());
-    assert!(
-        text(&run.stderr).contains("Libomptarget --> Init target library!"),
-        "{}",
-        text(&run.stderr)
-    );
+    assert!(text(&run.stderr).contains("Libomptarget --> Init target library!"), "{}", text(&run.stderr));
 }
 
 #[test]
@@ -299,21 +216,9 @@ fn a_program_that_does_not_compile_is_one_line_and_leaves_nothing() {
     let dir = temp();
     let exe = dir.path().join("a");
     for (name, code, expected) in [
-        (
-            "a.c",
-            "int main(void) { return x; }\n",
-            "a.c:1:25: error: use of undeclared identifier 'x'",
-        ),
-        (
-            "b.cpp",
-            "int f(); int main() { return f(); }\n",
-            "undefined reference to `f()'",
-        ),
-        (
-            "c.c",
-            "#include \"absent.h\"\n",
-            "c.c:1:10: fatal error: 'absent.h' file not found",
-        ),
+        ("a.c", "int main(void) { return x; }\n", "a.c:1:25: error: use of undeclared identifier 'x'"),
+        ("b.cpp", "int f(); int main() { return f(); }\n", "undefined reference to `f()'"),
+        ("c.c", "#include \"absent.h\"\n", "c.c:1:10: fatal error: 'absent.h' file not found"),
         ("d.f90", "", "is not a C or C++ file: expected .c, .cpp, .cc or .cxx"),
     ] {
         let source = dir.path().join(name);
@@ -333,19 +238,8 @@ fn the_objects_link_to_another_main_program() {
     let code = "extern \"C\" int omp_get_initial_device(); int main() { return omp_get_initial_device(); }\n";
     fs::write(&source, code).expect("a file");
     let mut clang = Command::new("clang++-14");
-    clang
-        .arg(&source)
-        .args(libs.object_files())
-        .args(libs.link_args())
-        .arg("/usr/lib/llvm-14/lib/libomp.so");
-    assert!(
-        clang
-            .args(["-Wl,-rpath,/usr/lib/llvm-14/lib", "-o"])
-            .arg(&exe)
-            .status()
-            .expect("clang runs")
-            .success()
-    );
+    clang.arg(&source).args(libs.object_files()).args(libs.link_args()).arg("/usr/lib/llvm-14/lib/libomp.so");
+    assert!(clang.args(["-Wl,-rpath,/usr/lib/llvm-14/lib", "-o"]).arg(&exe).status().expect("clang runs").success());
     // No image was registered, so no device is known, and the host's number is 0.
     assert_eq!(Command::new(&exe).status().expect("it runs").code(), Some(0));
 }
@@ -370,10 +264,7 @@ fn uninstall_removes_what_install_brought_and_nothing_else() {
 
     ok(&install);
     assert!(lib.join("libomptarget.so").is_file() && lib.join("libomptarget.rtl.x86_64.so").is_file());
-    assert_eq!(
-        fs::read_link(lib.join("libomptarget.so.14")).expect("a link"),
-        Path::new("libomptarget.so")
-    );
+    assert_eq!(fs::read_link(lib.join("libomptarget.so.14")).expect("a link"), Path::new("libomptarget.so"));
     ok(&install);
     ok(&uninstall);
     assert!(!prefix.exists());
@@ -390,18 +281,12 @@ fn uninstall_removes_what_install_brought_and_nothing_else() {
     fs::remove_file(lib.join("libomptarget.so")).expect("a file");
     fs::write(lib.join("libomptarget.so"), "someone else's").expect("a file");
     let line = failure(&mut omptarget(&uninstall));
-    assert!(
-        line.starts_with("left in place, since changed after the installation: "),
-        "{line}"
-    );
+    assert!(line.starts_with("left in place, since changed after the installation: "), "{line}");
     assert_eq!(fs::read_dir(&lib).expect("a directory").count(), 1);
 }
 
 #[test]
 fn wrong_usage_is_told_apart_from_failure() {
-    assert_eq!(
-        output(&mut omptarget(&["build", "--core", "other"])).status.code(),
-        Some(2)
-    );
+    assert_eq!(output(&mut omptarget(&["build", "--core", "other"])).status.code(), Some(2));
     assert_eq!(output(&mut omptarget(&["run"])).status.code(), Some(2));
 }
