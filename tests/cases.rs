@@ -44,8 +44,8 @@ fn cases_pass_on_a_plugin_with_queues_and_events() -> Result<()> {
     })
 }
 
-/// What the heads say about LLVM's core holds, so that a case which passes there too is known to, and one which is there
-/// to show a difference does show it.
+/// What the heads say about LLVM's core holds, so that a case which passes there too is known to, and one which is
+/// there to show a difference does show it.
 #[test]
 fn cases_show_what_llvm_does() -> Result<()> {
     check_all(&programs("cases")?, |case| {

@@ -1,5 +1,5 @@
-//! The debug logs of the programs in `tests/programs/log/` on the Rust core: kept as snapshots, equal to those of LLVM's
-//! core, and between them with every message that the core has.
+//! The debug logs of the programs in `tests/programs/log/` on the Rust core: kept as snapshots, equal to those of
+//! LLVM's core, and between them with every message that the core has.
 //!
 //! A snapshot begins where LLVM has loaded the plugins, since which there are depends on the machine.
 
@@ -8,7 +8,7 @@ mod support;
 use anyhow::{Context, Result, ensure};
 use omptarget_tool::core::Core;
 use omptarget_tool::paths;
-use support::{Plugin, Program, check_all, programs, read_log};
+use support::{Plugin, Program, Run, check_all, programs, read_log};
 
 macro_rules! snapshots {
     ($($test:ident: $file:literal),* $(,)?) => {
@@ -78,6 +78,29 @@ fn logs_are_those_of_llvm() -> Result<()> {
             complaints.extend(program.log_complaints(&stock.stderr, &rust.stderr));
         }
         Ok(complaints)
+    })
+}
+
+/// What a plugin is asked to do, without addresses. How often a queue waits, or is waited for, is the core's own business.
+fn calls(run: &Run) -> Vec<String> {
+    let is_wait =
+        |line: &&str| ["wait_event ", "sync_event ", "synchronize "].iter().any(|call| line.starts_with(call));
+    let without_addresses = |line: &str| {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.starts_with("0x")).collect();
+        words.join(" ")
+    };
+    run.trace.lines().filter(|line| !is_wait(line)).map(without_addresses).collect()
+}
+
+#[test]
+fn a_plugin_is_called_as_by_llvm() -> Result<()> {
+    check_all(&programs("log")?, |program| {
+        let stock = calls(&program.run(Core::Stock, Plugin::Failing, &[])?);
+        let rust = calls(&program.run(Core::Rust, Plugin::Failing, &[])?);
+        if program.head.differs || stock == rust {
+            return Ok(Vec::new());
+        }
+        Ok(vec![format!("calls the plugin in another way\n    LLVM: {stock:?}\n    Rust: {rust:?}")])
     })
 }
 

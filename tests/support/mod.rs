@@ -181,6 +181,7 @@ impl Program {
         command.envs(more.iter().copied());
         let (status, stdout, stderr) = run_with_limit(command).with_context(|| self.name.clone())?;
         let trace = fs::read_to_string(trace.path()).context("cannot read the trace")?;
+        ensure!(plugin == Plugin::Machine || !trace.is_empty(), "{} does not run on the failing plugin", self.name);
         Ok(Run { stdout, stderr, status, trace })
     }
 
@@ -287,8 +288,8 @@ fn failing_plugin(plugin: Plugin) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes a file, once in this process, and says where it is. It is made under another name first, so that another process
-/// never sees half of it.
+/// Makes a file, once in this process, and says where it is. It is made under another name first, so that another
+/// process never sees half of it.
 fn once(file: PathBuf, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     type Made = Arc<OnceLock<Result<()>>>;
     static FILES: Mutex<BTreeMap<PathBuf, Made>> = Mutex::new(BTreeMap::new());

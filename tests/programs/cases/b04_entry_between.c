@@ -1,5 +1,5 @@
-// Between base and begin of a[10:10] lies a mapping with a base of its own, q[0:2] with q = a + 5. A zero-length section
-// at the base of a still matches a[10:10], on either side of q; inside q[0:2] the contained match wins.
+// Between base and begin of a[10:10] lies a mapping with a base of its own, q[0:2] with q = a + 5. A zero-length
+// section at the base of a still matches a[10:10], on either side of q; inside q[0:2] the contained match wins.
 // stock: null at the base and on both sides of q
 // expect: PASS
 #include "../check.h"

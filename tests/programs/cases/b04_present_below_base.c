@@ -1,5 +1,5 @@
-// Below the base of a mapping is outside of the extended range: a zero-length section there with the present modifier is
-// an error.
+// Below the base of a mapping is outside of the extended range: a zero-length section there with the present modifier
+// is an error.
 // stock: the same
 // flags: -fopenmp-version=51
 // abort: yes

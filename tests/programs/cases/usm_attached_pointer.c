@@ -1,5 +1,5 @@
-// Under unified shared memory a struct is used where it is on the host, but what its pointer points to has a copy on the
-// device, by the close modifier: the pointer is attached although it is not in the table itself.
+// Under unified shared memory a struct is used where it is on the host, but what its pointer points to has a copy on
+// the device, by the close modifier: the pointer is attached although it is not in the table itself.
 // stock: the same, by way of an entry that the pointer's look-up did not match
 // expect: PASS
 #include "../check.h"

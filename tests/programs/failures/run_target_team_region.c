@@ -1,4 +1,5 @@
-// A region with teams that cannot be launched, with a plugin that has the mandatory functions only: the construct fails.
+// A region with teams that cannot be launched, with a plugin that has the mandatory functions only: the construct
+// fails.
 // stock: the same without the name of the function
 // plugin: sync
 // env: OMPTARGET_FAIL=run_target_team_region

@@ -1,5 +1,5 @@
-// A limit of LLVM 14: omp_target_memcpy synchronises when its AsyncInfoTy is destroyed, which has no way to tell that it
-// failed. The line that names the function is all there is.
+// A limit of LLVM 14: omp_target_memcpy synchronises when its AsyncInfoTy is destroyed, which has no way to tell that
+// it failed. The line that names the function is all there is.
 // stock: the same without the name of the function
 // env: OMPTARGET_FAIL=synchronize
 // expect: PASS

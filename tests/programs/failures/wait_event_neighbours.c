@@ -1,5 +1,5 @@
-// A zero-length section that matches nothing has no mapping to wait for, whatever is mapped beside it: no event is waited
-// for, so the failure does not come about.
+// A zero-length section that matches nothing has no mapping to wait for, whatever is mapped beside it: no event is
+// waited for, so the failure does not come about.
 // stock: waits for the event of a neighbour, and fails with it
 // env: OMPTARGET_FAIL=wait_event
 // fails: never

@@ -9,13 +9,13 @@ struct vector {
   int *data;
 };
 
-#pragma omp declare mapper(vector v) map(tofrom : v, v.data[0 : v.length])
+#pragma omp declare mapper(vector v) map(tofrom: v, v.data[0 : v.length])
 
 static int storage[4];
 
 int main() {
   vector v = {4, storage};
-#pragma omp target map(tofrom : v)
+#pragma omp target map(tofrom: v)
   v.data[1] = v.length;
   CHECK(v.data == storage && storage[1] == 4);
   return VERDICT();

@@ -1,5 +1,5 @@
-// Deletion at every kind of count: above one, at one, of a part, of what is not mapped; beside a hold count, which stays
-// in its way; at the infinite counts of a declare target variable and of an association.
+// Deletion at every kind of count: above one, at one, of a part, of what is not mapped; beside a hold count, which
+// stays in its way; at the infinite counts of a declare target variable and of an association.
 // env: LIBOMPTARGET_DEBUG=1
 // flags: -g -fopenmp-extensions
 // expect: PASS

@@ -1,6 +1,6 @@
-// Sections and variables that are not just what is mapped, where that is no error: implicit maps of variables of which a
-// part is mapped, at their begin or end; exit data and updates of sections that extend a mapping, which do nothing; and
-// zero-length sections inside of a mapping, one past its end, and elsewhere.
+// Sections and variables that are not just what is mapped, where that is no error: implicit maps of variables of which
+// a part is mapped, at their begin or end; exit data and updates of sections that extend a mapping, which do nothing;
+// and zero-length sections inside of a mapping, one past its end, and elsewhere.
 // env: LIBOMPTARGET_DEBUG=1
 // flags: -g
 // expect: PASS

@@ -1,5 +1,5 @@
-// Every kind of information that the library gives with debug output off (LIBOMPTARGET_INFO=63): arguments, entries that
-// exist, are made and removed, transfers both ways, and the table; and an error, which needs no level.
+// Every kind of information that the library gives with debug output off (LIBOMPTARGET_INFO=63): arguments, entries
+// that exist, are made and removed, transfers both ways, and the table; and an error, which needs no level.
 // env: LIBOMPTARGET_INFO=63
 // flags: -g
 // expect: PASS

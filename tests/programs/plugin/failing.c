@@ -1,15 +1,15 @@
 // A plugin for tests: it runs x86-64 device images on the host, with queues and events, and fails on request.
 //
 // Built as libomptarget.rtl.ppc64.so it is the first that LLVM 14's loader asks about an image, so it takes the images
-// that the x86_64 plugin would take. Everything is done at once, in the caller's thread: a queue is only a token that is
-// made by the first asynchronous call and given up by synchronize. With SYNC_ONLY defined it has the mandatory functions
-// alone, like LLVM's own host plugin.
+// that the x86_64 plugin would take. Everything is done at once, in the caller's thread: a queue is only a token that
+// is made by the first asynchronous call and given up by synchronize. With SYNC_ONLY defined it has the mandatory
+// functions alone, like LLVM's own host plugin.
 //
 //   OMPTARGET_FAIL=<function>[:n]  makes the n-th (first) call of __tgt_rtl_<function> fail
 //   OMPTARGET_TRACE=<file>         appends one line a call: function, device, arguments, result
 //
-// What a runtime must never do (free what is not allocated, use an event that does not exist, a foreign queue ...) fails
-// too, after a line on stderr that begins with "failing plugin: misuse".
+// What a runtime must never do (free what is not allocated, use an event that does not exist, a foreign queue ...)
+// fails too, after a line on stderr that begins with "failing plugin: misuse".
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -312,8 +312,7 @@ int32_t __tgt_rtl_data_submit_async(int32_t device, void *target, void *host, in
   return copy("data_submit_async", device, target, host, size);
 }
 
-int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *host, void *target, int64_t size,
-                                      __tgt_async_info *async) {
+int32_t __tgt_rtl_data_retrieve_async(int32_t device, void *host, void *target, int64_t size, __tgt_async_info *async) {
   if (!enqueue("data_retrieve_async", device, async))
     return FAIL;
   return copy("data_retrieve_async", device, host, target, size);
