@@ -5,11 +5,15 @@ pub mod build;
 pub mod core;
 pub mod doctor;
 pub mod install;
+pub mod lit;
 pub mod llvm;
+pub mod logdiff;
+pub mod normalise;
 pub mod paths;
 pub mod process;
 pub mod program;
 pub mod progress;
 pub mod setup;
+pub mod totals;
 
 mod apt;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::Core;
-use omptarget_tool::{abi, build, doctor, install, paths, program, setup};
+use omptarget_tool::lit::{self, Cores};
+use omptarget_tool::{abi, build, doctor, install, logdiff, paths, program, setup};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -104,6 +105,70 @@ Examples:
     },
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
+    /// Run LLVM's own tests, unedited, on the host device
+    #[command(after_help = "\
+Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
+The exit code is 1 when a test fails, or with `--core both` fares differently on the two cores.
+Examples:
+  omptarget lit --core both
+  omptarget lit --repeat 20 mapping/present")]
+    Lit {
+        /// Which core they run on
+        #[arg(long, value_enum, default_value = "rust")]
+        core: Cores,
+        /// How often each test is run
+        #[arg(long, value_name = "N", default_value = "1")]
+        repeat: usize,
+        /// Only tests whose names match this regular expression
+        filter: Option<String>,
+    },
+    /// Run a program on both cores and compare their debug logs, its output and its exit status
+    #[command(after_help = "\
+Addresses are named by first appearance, so that only real differences count. The exit code is 1 when something differs.
+Examples:
+  omptarget logdiff tests/programs/demo.c
+  omptarget logdiff --info 63 --flag=-fopenmp-version=51 x.cpp -- 100
+  omptarget logdiff --suite mapping/")]
+    Logdiff {
+        /// The C or C++ program
+        #[arg(required_unless_present = "suite")]
+        file: Option<PathBuf>,
+        /// Every program of LLVM's own tests whose name matches this regular expression [default: all]
+        #[arg(
+            long,
+            value_name = "FILTER",
+            num_args = 0..=1,
+            default_missing_value = "",
+            conflicts_with_all = ["file", "env", "info", "flag", "args"]
+        )]
+        suite: Option<String>,
+        /// A variable to set for the program
+        #[arg(long, value_name = "K=V", value_parser = variable)]
+        env: Vec<(String, String)>,
+        /// Sets LIBOMPTARGET_INFO for the program
+        #[arg(long, value_name = "BITS")]
+        info: Option<u32>,
+        /// Goes to the compiler
+        #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+        flag: Vec<String>,
+        /// The program's arguments
+        #[arg(last = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
+    /// What `logdiff --suite` lets lit start in place of a test's program
+    #[command(name = logdiff::WRAPPER, hide = true)]
+    CompareRun {
+        #[arg(long)]
+        stock: PathBuf,
+        #[arg(long)]
+        rust: PathBuf,
+        #[arg(long)]
+        records: PathBuf,
+        #[arg(long)]
+        test: PathBuf,
+        #[arg(last = true, required = true)]
+        program: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -146,8 +211,41 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Abi { file, against } => return abi::report(&file, against.as_deref()),
         Command::Doctor => return doctor::report(),
+        Command::Lit { core, repeat, filter } => return Ok(lit::report(core, repeat, filter.as_deref())?.0),
+        Command::Logdiff {
+            suite: Some(filter), ..
+        } => {
+            return Ok(logdiff::suite(Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
+        }
+        Command::Logdiff {
+            file,
+            env,
+            info,
+            flag,
+            args,
+            ..
+        } => {
+            let info = info.map(|bits| ("LIBOMPTARGET_INFO".to_owned(), bits.to_string()));
+            let env: Vec<_> = info.into_iter().chain(env).collect();
+            return logdiff::report(&file.context("no file given")?, &flag, &args, &env);
+        }
+        Command::CompareRun {
+            stock,
+            rust,
+            records,
+            test,
+            program,
+        } => {
+            logdiff::wrapper(&stock, &rust, &records, &test, &program)?;
+        }
     }
     Ok(true)
+}
+
+/// Splits `K=V`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected K=V")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Becomes the program; returns only when that fails.

@@ -36,7 +36,12 @@ pub fn compile(source: &Path, exe: &Path, libs: &Libs, extra: &[&str]) -> Result
 
 /// A command that runs `exe` on `libs`, whether or not it was linked to them.
 pub fn command(exe: &Path, libs: &Libs) -> Command {
-    let mut dirs = vec![libs.dir.clone(), paths::machine_llvm().join("lib")];
+    command_in(exe, &libs.dir)
+}
+
+/// Like [`command`], for libraries of which only the directory is known.
+pub fn command_in(exe: &Path, dir: &Path) -> Command {
+    let mut dirs = vec![dir.to_owned(), paths::machine_llvm().join("lib")];
     dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut command = Command::new(exe);
     command.env("LD_LIBRARY_PATH", dirs.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(":".as_ref()));

@@ -15,6 +15,9 @@ pub const SETUP: &str = "cargo run --release -- --setup";
 /// lit runs LLVM's tests; a release that comes as a wheel and still reads LLVM 14's configuration.
 const LIT: &str = "lit==18.1.8";
 
+/// lit needs it to end a test that takes too long.
+const PSUTIL: &str = "psutil==7.2.2";
+
 /// How the presence of a package shows.
 #[derive(Debug)]
 pub enum Sign {
@@ -98,9 +101,9 @@ pub fn missing() -> Vec<&'static Requirement> {
     REQUIREMENTS.iter().filter(|requirement| !requirement.is_met()).collect()
 }
 
-/// Whether lit is installed where [`process::tool`] finds it.
+/// Whether lit and what it needs are in our own environment.
 pub fn has_lit() -> bool {
-    process::tool("lit").is_ok()
+    process::run(Command::new(paths::lit_dir().join("bin/python")).args(["-c", "import lit, psutil"])).is_ok()
 }
 
 /// The message for a program that is not there: its name and the command that installs it.
@@ -175,7 +178,15 @@ fn install_lit() -> Result<()> {
     let home = paths::lit_dir();
     let in_place = || -> Result<()> {
         run_shown(Command::new(process::tool("python3")?).args(["-m", "venv"]).arg(&home))?;
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", LIT];
+        let pip = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            LIT,
+            PSUTIL,
+        ];
         run_shown(Command::new(home.join("bin/python")).args(pip))
     };
     // A virtual environment cannot be moved into place, so what is half made is taken away again.

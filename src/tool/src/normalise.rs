@@ -1,0 +1,278 @@
+//! Makes the debug logs of two runs comparable.
+//!
+//! Addresses differ from run to run, so each becomes a name by its first appearance: `<ptr0>`, `<ptr1>` and so on. Equal
+//! addresses keep equal names, so it stays visible which pointer is which. When the log says that device memory was
+//! allocated or freed, the names of that range are forgotten: whether an allocator hands out the same address again says
+//! nothing about the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// What differs between two runs of one program, or between two checkouts of it.
+///
+/// `Type=` is first, and stays: map types with a member number are long, but no addresses.
+static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"Type=0x[0-9a-f]+",
+        r"|\b0x(?<address>[0-9a-f]{9,16})\b",
+        // clang puts the device and inode of the source file into the names of kernels and of static variables.
+        r"|(?<kernel>__omp_offloading_{1,2})[0-9a-f]+_[0-9a-f]+_",
+        r"|_[0-9a-f]+(?<global>_decl_tgt_ref_ptr)\b",
+        // Plugins for the host write the device image to a file before they load it.
+        r"|(?<temporary>/tmp/tmpfile_)[A-Za-z0-9]{6}\b",
+    ))
+});
+
+/// Device memory that is new: the names that its range had belong to something that is gone.
+static ALLOCATED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"Creating new map entry with HstPtrBegin=0x[0-9a-f]+, TgtPtrBegin=0x(?<at>[0-9a-f]+), Size=(?<size>\d+)",
+        r"|Allocated (?<private>\d+) bytes of target memory at 0x(?<private_at>[0-9a-f]+)",
+        r"|returns device ptr 0x(?<api_at>[0-9a-f]+)",
+    ))
+});
+
+/// Device memory that has been freed.
+static FREED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"Removing map entry with HstPtrBegin=0x[0-9a-f]+, TgtPtrBegin=0x(?<at>[0-9a-f]+), Size=(?<size>\d+)",
+        r"|Call to omp_target_free for device \d+ and address 0x(?<api_at>[0-9a-f]+)",
+    ))
+});
+
+/// What starts a line, in a write of its own, so that the lines of threads mix here.
+static PREFIX: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"Libomptarget --> |Target \w+ RTL --> |Libomptarget error: |\b\w+ device \d+ info: "));
+
+/// Reference counts, with what was just done to them.
+static COUNT: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?<what>\b(?:Dyn|Hold)RefCount=)(?:\d+|INF)(?: \([a-z, ]+\))?"));
+
+/// A row of the table of mappings: two addresses, size, two reference counts, name.
+static ROW: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^(?<start><ptr\d+> <ptr\d+> \d+ +)(?:\d+|INF|-) +(?:\d+|INF|-) +(?<rest>.*)$"));
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is a constant that the tests use")
+}
+
+/// Where a process whose code is position independent has its memory. Smaller and larger values in the log are data.
+const ADDRESSES: Range<u64> = 1 << 32..1 << 47;
+
+/// The names given so far.
+#[derive(Default)]
+struct Names {
+    live: BTreeMap<u64, usize>,
+    given: usize,
+}
+
+impl Names {
+    fn name(&mut self, address: u64) -> String {
+        let number = *self.live.entry(address).or_insert_with(|| {
+            self.given += 1;
+            self.given - 1
+        });
+        format!("<ptr{number}>")
+    }
+
+    fn forget(&mut self, start: u64, size: u64) {
+        // Even memory of no bytes has an address.
+        let end = start.saturating_add(size.max(1));
+        self.live.retain(|address, _| !(start..end).contains(address));
+    }
+
+    fn apply(&mut self, line: &str) -> String {
+        let replace = |found: &Captures| {
+            let whole = &found[0];
+            if let Some(digits) = found.name("address") {
+                match hex(digits.as_str()) {
+                    address if ADDRESSES.contains(&address) => self.name(address),
+                    _ => whole.to_owned(),
+                }
+            } else if let Some(kernel) = found.name("kernel") {
+                format!("{}<file>_", kernel.as_str())
+            } else if let Some(global) = found.name("global") {
+                format!("_<file>{}", global.as_str())
+            } else if let Some(temporary) = found.name("temporary") {
+                format!("{}<random>", temporary.as_str())
+            } else {
+                whole.to_owned()
+            }
+        };
+        VARIABLE.replace_all(line, replace).into_owned()
+    }
+}
+
+fn hex(digits: &str) -> u64 {
+    u64::from_str_radix(digits, 16).unwrap_or(0)
+}
+
+/// The range that a match of [`ALLOCATED`] or [`FREED`] speaks of. `requested` is the size for a call of OpenMP's API,
+/// which logs it elsewhere.
+fn range(found: &Captures, requested: u64) -> (u64, u64) {
+    let group = |name| found.name(name).map(|m| m.as_str());
+    let number = |name| group(name).and_then(|digits| digits.parse().ok());
+    let at = ["at", "private_at", "api_at"]
+        .into_iter()
+        .find_map(group)
+        .map_or(0, hex);
+    (at, number("size").or_else(|| number("private")).unwrap_or(requested))
+}
+
+/// The log with each address replaced by a name: two runs of a program with one thread give the same text.
+///
+/// What names an address: 9 to 16 hexadecimal digits whose value a position-independent process can have. Null, sizes,
+/// counts, map types, literal arguments and `(nil)` stay. Also replaced: clang's file numbers in the names of kernels,
+/// which differ between checkouts, and a plugin's temporary file.
+pub fn log(text: &str) -> String {
+    let mut names = Names::default();
+    let mut requested = 0;
+    let mut result = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if let Some(size) = line
+            .split(" requesting ")
+            .nth(1)
+            .and_then(|rest| rest.split(" bytes").next())
+        {
+            requested = size.parse().unwrap_or(0);
+        }
+        if let Some(found) = ALLOCATED.captures(line) {
+            let (at, size) = range(&found, requested);
+            names.forget(at, size);
+        }
+        result.push_str(&names.apply(line));
+        if let Some(found) = FREED.captures(line) {
+            let (at, size) = range(&found, 0);
+            names.forget(at, size);
+        }
+    }
+    result
+}
+
+/// The log of a program with threads as its set of lines, sorted, each once.
+///
+/// LLVM writes the start of a line and its text apart, so threads mix them: every start is deleted. Reference counts are
+/// blanked, since they depend on who came first, and addresses are named line by line.
+pub fn lines_as_set(text: &str) -> Vec<String> {
+    let text = PREFIX.replace_all(text, "");
+    let line = |line: &str| {
+        let named = Names::default().apply(line);
+        let counted = COUNT.replace_all(&named, "${what}?");
+        ROW.replace(&counted, "${start}? ? ${rest}").trim_end().to_owned()
+    };
+    let set: BTreeSet<String> = text.lines().map(line).filter(|line| !line.is_empty()).collect();
+    set.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_addresses_get_equal_names() {
+        assert_eq!(
+            log("a 0x00005571c0ffee00 b 0x7ffc12345678\nc 0x7ffc12345678, 0x00005571c0ffee00\n"),
+            "a <ptr0> b <ptr1>\nc <ptr1>, <ptr0>\n"
+        );
+    }
+
+    #[test]
+    fn an_address_inside_another_range_is_a_name_of_its_own() {
+        assert_eq!(log("0x00007f0000001000 0x00007f0000001008"), "<ptr0> <ptr1>");
+    }
+
+    #[test]
+    fn what_is_no_address_stays() {
+        for text in [
+            "null 0x0000000000000000 (nil)",
+            "Type=0x21, Type=0x2000000000013",
+            "Forwarding first-private value 0x000000000000000a to",
+            "Forwarding first-private value 0x4059000000000000 to",
+            "HstPtrBegin=0xfffffffffffffff8",
+            "checksum 0xdeadbeef of 0x00005571c0ffee0000005571c0ffee00",
+            "requesting 140735000000000 bytes",
+            "x0x00005571c0ffee00",
+        ] {
+            assert_eq!(log(text), text);
+        }
+    }
+
+    #[test]
+    fn names_of_files_do_not_depend_on_the_checkout() {
+        assert_eq!(
+            log("__omp_offloading_fe00_98e74a_main_l22"),
+            "__omp_offloading_<file>_main_l22"
+        );
+        assert_eq!(
+            log("__omp_offloading__fe00_98e74a_x_l9_ctor"),
+            "__omp_offloading__<file>_x_l9_ctor"
+        );
+        assert_eq!(
+            log("counter_98e74a_decl_tgt_ref_ptr"),
+            "counter_<file>_decl_tgt_ref_ptr"
+        );
+        assert_eq!(log("/tmp/tmpfile_aB3dE6: cannot"), "/tmp/tmpfile_<random>: cannot");
+    }
+
+    #[test]
+    fn memory_given_out_again_gets_new_names() {
+        let new = "Creating new map entry with HstPtrBegin=0x00007ffc00000000, TgtPtrBegin=";
+        let old = "Removing map entry with HstPtrBegin=0x00007ffc00000000, TgtPtrBegin=";
+        let reused = format!(
+            "{new}0x0000557100000010, Size=16, D\ninside 0x0000557100000018\n{old}0x0000557100000010, Size=16, N\n\
+             inside 0x0000557100000018 beside 0x0000557100000020\n{new}0x0000557100000010, Size=16, D\n"
+        );
+        let fresh = format!(
+            "{new}0x0000557100000010, Size=16, D\ninside 0x0000557100000018\n{old}0x0000557100000010, Size=16, N\n\
+             inside 0x0000557100001018 beside 0x0000557100000020\n{new}0x0000557100002010, Size=16, D\n"
+        );
+        assert_eq!(log(&reused), log(&fresh));
+        assert!(log(&reused).ends_with("HstPtrBegin=<ptr0>, TgtPtrBegin=<ptr5>, Size=16, D\n"));
+    }
+
+    #[test]
+    fn the_memory_of_the_api_and_of_private_arrays_is_new_too() {
+        assert_eq!(
+            log("Call to omp_target_alloc for device 0 requesting 16 bytes\n\
+                 omp_target_alloc returns device ptr 0x0000557100000010\nin it 0x0000557100000018\n\
+                 Call to omp_target_free for device 0 and address 0x0000557100000010\n\
+                 Call to omp_target_alloc for device 0 requesting 16 bytes\n\
+                 omp_target_alloc returns device ptr 0x0000557100000010\nin it 0x0000557100000018\n\
+                 Allocated 8 bytes of target memory at 0x0000557100000018 for\n"),
+            "Call to omp_target_alloc for device 0 requesting 16 bytes\n\
+             omp_target_alloc returns device ptr <ptr0>\nin it <ptr1>\n\
+             Call to omp_target_free for device 0 and address <ptr0>\n\
+             Call to omp_target_alloc for device 0 requesting 16 bytes\n\
+             omp_target_alloc returns device ptr <ptr2>\nin it <ptr3>\n\
+             Allocated 8 bytes of target memory at <ptr4> for\n"
+        );
+    }
+
+    #[test]
+    fn threads_may_mix_their_lines() {
+        let mixed = "Libomptarget --> Libomptarget --> Device 0 is ready to use.\nUse default device id 0\n\
+                     Target CUDA RTL --> Libomptarget --> at 0x00007f0000001000\nat 0x00007f0000002000\n";
+        assert_eq!(
+            lines_as_set(mixed),
+            ["Device 0 is ready to use.", "Use default device id 0", "at <ptr0>"]
+        );
+    }
+
+    #[test]
+    fn a_set_has_no_reference_counts() {
+        let text = "Libomptarget device 0 info: x, DynRefCount=2 (deferred final decrement), HoldRefCount=INF, N\n\
+                    Libomptarget device 0 info: x, DynRefCount=1, HoldRefCount=0 (incremented), N\n\
+                    Libomptarget --> 0x00007ffe6a2f1000 0x0000557100000010 8192     1           0            v at f:1:2\n\
+                    Libomptarget --> 0x00007ffe6a2f1000 0x0000557100000010 8192     INF         -            v at f:1:2\n";
+        assert_eq!(
+            lines_as_set(text),
+            [
+                "<ptr0> <ptr1> 8192     ? ? v at f:1:2",
+                "x, DynRefCount=?, HoldRefCount=?, N"
+            ]
+        );
+    }
+}
