@@ -103,8 +103,7 @@ pub fn build(core: Core, options: &Options) -> Result<Libs> {
     if plan.is_fresh(&out) {
         return plan.libs(out);
     }
-    let stage = tempfile::Builder::new().prefix("build-").tempdir_in(paths::out_root());
-    let stage = stage.with_context(|| format!("cannot write to {}", paths::out_root().display()))?;
+    let stage = paths::stage(&paths::out_root(), "building")?;
     plan.compile(stage.path())?;
     plan.link(stage.path())?;
     let libs = plan.libs(stage.path().to_owned())?;

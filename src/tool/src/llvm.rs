@@ -161,9 +161,7 @@ fn fetch() -> Result<()> {
     let xz = process::tool("xz")?;
     let home = paths::llvm_dir();
     let parent = home.parent().context("no parent directory")?;
-    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-    let stage = tempfile::Builder::new().prefix(".fetch-").tempdir_in(parent);
-    let stage = stage.with_context(|| format!("cannot write to {}", parent.display()))?;
+    let stage = paths::stage(parent, "fetching")?;
 
     let archive = {
         let _progress = progress::step("fetching LLVM 14's source package from Debian, about 130 MB");

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
 use crate::progress;
 
@@ -51,9 +52,23 @@ pub fn lock(name: &str) -> Result<File> {
     let path = out_root().join(format!("{name}.lock"));
     fs::create_dir_all(out_root()).with_context(|| format!("cannot create {}", out_root().display()))?;
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    let _waiting = progress::step("waiting for another omptarget to finish");
-    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    if file.try_lock().is_err() {
+        let _waiting = progress::step("waiting for another omptarget to finish");
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    }
     Ok(file)
+}
+
+/// An empty directory to work in while a [`lock`] is held. It goes when dropped; what a killed process left there goes
+/// first.
+pub fn stage(parent: &Path, name: &str) -> Result<TempDir> {
+    let path = parent.join(name);
+    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+    if path.exists() {
+        fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    let stage = tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(parent);
+    stage.with_context(|| format!("cannot create {}", path.display()))
 }
 
 /// Copies `from` to `to` so that nobody ever sees half of it; a symbolic link stays one.

@@ -160,17 +160,17 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     run_shown(&mut as_root)
 }
 
-/// The command as root, through sudo where we are not root.
-fn as_root(program: &Path, arguments: &[&str]) -> Result<Command> {
+/// apt-get as root, through sudo where we are not root.
+fn as_root(apt_get: &Path, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new("env");
     if fs::metadata("/proc/self").is_ok_and(|me| me.uid() != 0) {
         let Ok(sudo) = process::tool("sudo") else {
-            bail!("only root can install packages: as root, run {} {}", program.display(), arguments.join(" "));
+            bail!("only root can install packages: as root, run `apt-get {}`", arguments.join(" "));
         };
         command = Command::new(sudo);
         command.arg("env");
     }
-    command.arg("DEBIAN_FRONTEND=noninteractive").arg(program).args(arguments);
+    command.arg("DEBIAN_FRONTEND=noninteractive").arg(apt_get).args(arguments);
     Ok(command)
 }
 
