@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod build;
 pub mod core;
+pub mod demo;
 pub mod doctor;
 pub mod install;
 pub mod lit;

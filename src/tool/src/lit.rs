@@ -93,60 +93,31 @@ pub fn suite(libs: &Libs, name: &str, filter: Option<&str>, wrapper: Option<Wrap
 
     let workers = std::thread::available_parallelism().map_or(1, usize::from).to_string();
     let mut command = Command::new(paths::lit_dir().join("bin/lit"));
-    command.args([
-        "-j",
-        &workers,
-        "--timeout",
-        &TIME_LIMIT_S.to_string(),
-        "--allow-empty-runs",
-        "--output",
-    ]);
-    command
-        .arg(&results)
-        .args(filter.iter().flat_map(|f| ["--filter", f]))
-        .arg(&dir);
+    command.args(["-j", &workers, "--timeout", &TIME_LIMIT_S.to_string(), "--allow-empty-runs", "--output"]);
+    command.arg(&results).args(filter.iter().flat_map(|f| ["--filter", f])).arg(&dir);
     // lit.cfg hands these on, and a stray one must not decide whether a test passes.
-    for variable in [
-        "LIBOMPTARGET_DEBUG",
-        "OMP_TARGET_OFFLOAD",
-        "CUDA_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-    ] {
+    for variable in ["LIBOMPTARGET_DEBUG", "OMP_TARGET_OFFLOAD", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"] {
         command.env_remove(variable);
     }
     let errors = follow(&mut command, &format!("running LLVM's tests: {name}"))?;
     let Ok(text) = fs::read_to_string(&results) else {
-        bail!(
-            "lit did not run: {}",
-            process::first_error(errors.as_bytes()).unwrap_or_else(|| "no output".to_owned())
-        );
+        bail!("lit did not run: {}", process::first_error(errors.as_bytes()).unwrap_or_else(|| "no output".to_owned()));
     };
     let tests = parse(&text).with_context(|| format!("cannot read {}", results.display()))?;
-    ensure!(
-        !tests.is_empty(),
-        "no test of LLVM's has a name that matches {}",
-        filter.unwrap_or_default()
-    );
+    ensure!(!tests.is_empty(), "no test of LLVM's has a name that matches {}", filter.unwrap_or_default());
     Ok(tests)
 }
 
 /// Runs lit, counting the tests that it reports. Returns what it wrote to stderr.
 fn follow(command: &mut Command, text: &str) -> Result<String> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stderr = child.stderr.take().context("lit has no stderr")?;
     let errors = std::thread::spawn(move || std::io::read_to_string(stderr));
     let mut bar = None;
     for line in BufReader::new(child.stdout.take().context("lit has no stdout")?).lines() {
         // "PASS: suite :: test (3 of 88)"
         let line = line.unwrap_or_default();
-        let Some(count) = line
-            .strip_suffix(')')
-            .and_then(|l| l.rsplit_once(" of "))
-            .and_then(|(_, n)| n.parse().ok())
+        let Some(count) = line.strip_suffix(')').and_then(|l| l.rsplit_once(" of ")).and_then(|(_, n)| n.parse().ok())
         else {
             continue;
         };
@@ -160,15 +131,8 @@ fn follow(command: &mut Command, text: &str) -> Result<String> {
 fn site_config(libs: &Libs, dir: &Path, wrapper: Option<Wrapper>) -> Result<String> {
     let tool = |name: &str| -> Result<String> { Ok(process::tool(name)?.display().to_string()) };
     let version = paths::LLVM_VERSION;
-    let (major, minor) = version
-        .rsplit_once('.')
-        .map_or(("", ""), |(m, _)| (m.split('.').next().unwrap_or(m), m));
-    let features = [
-        "clang".to_owned(),
-        format!("clang-{major}"),
-        format!("clang-{minor}"),
-        format!("clang-{version}"),
-    ];
+    let (major, minor) = version.rsplit_once('.').map_or(("", ""), |(m, _)| (m.split('.').next().unwrap_or(m), m));
+    let features = ["clang".to_owned(), format!("clang-{major}"), format!("clang-{minor}"), format!("clang-{version}")];
     let lib = paths::machine_llvm().join("lib");
     let path = |path: &Path| path.display().to_string();
     let strings = [
@@ -181,10 +145,7 @@ fn site_config(libs: &Libs, dir: &Path, wrapper: Option<Wrapper>) -> Result<Stri
         ("cuda_test_arch", String::new()),
         ("libomptarget_obj_root", path(&dir.join("obj"))),
         ("library_dir", path(&libs.dir)),
-        (
-            "omp_header_directory",
-            path(&lib.join("clang").join(version).join("include")),
-        ),
+        ("omp_header_directory", path(&lib.join("clang").join(version).join("include"))),
         ("omp_host_rtl_directory", path(&lib)),
         ("operating_system", "Linux".to_owned()),
         ("libomptarget_current_target", TARGET.to_owned()),
@@ -199,14 +160,9 @@ fn site_config(libs: &Libs, dir: &Path, wrapper: Option<Wrapper>) -> Result<Stri
     text += &format!("config.test_compiler_features = {features:?}\n");
     text += "config.libomptarget_debug = True\n";
     // The user's own LD_LIBRARY_PATH goes before what the programs are linked to.
-    text += &format!(
-        "config.environment[\"LD_LIBRARY_PATH\"] = {:?}\n",
-        format!("{}:{}", libs.dir.display(), path(&lib))
-    );
-    text += &format!(
-        "lit_config.load_config(config, {:?})\n",
-        path(&libs.tree.libomptarget().join("test/lit.cfg"))
-    );
+    text +=
+        &format!("config.environment[\"LD_LIBRARY_PATH\"] = {:?}\n", format!("{}:{}", libs.dir.display(), path(&lib)));
+    text += &format!("lit_config.load_config(config, {:?})\n", path(&libs.tree.libomptarget().join("test/lit.cfg")));
     if let Some(Wrapper(start)) = wrapper {
         text += &format!(
             "start = {start:?}\n\
@@ -230,23 +186,12 @@ fn parse(text: &str) -> Result<Vec<Test>> {
         let name = test["name"].as_str()?.rsplit(" :: ").next()?.to_owned();
         let code = test["code"].as_str()?;
         // lit says nothing more about a test that took too long.
-        let note = if code == "TIMEOUT" {
-            format!("# error: took more than {TIME_LIMIT_S} s\n")
-        } else {
-            String::new()
-        };
-        Some(Test {
-            name,
-            outcome,
-            output: note + test["output"].as_str().unwrap_or_default(),
-        })
+        let note =
+            if code == "TIMEOUT" { format!("# error: took more than {TIME_LIMIT_S} s\n") } else { String::new() };
+        Some(Test { name, outcome, output: note + test["output"].as_str().unwrap_or_default() })
     };
     let tests = value["tests"].as_array().context("it has no list of tests")?;
-    let mut tests = tests
-        .iter()
-        .map(test)
-        .collect::<Option<Vec<_>>>()
-        .context("a test has no name or code")?;
+    let mut tests = tests.iter().map(test).collect::<Option<Vec<_>>>().context("a test has no name or code")?;
     tests.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(tests)
 }
@@ -258,9 +203,7 @@ pub fn report(cores: Cores, repeat: usize, filter: Option<&str>) -> Result<(bool
         let libs = build::ensure(core)?;
         let mut tally = Tally::default();
         for _ in 0..repeat.max(1) {
-            suite(&libs, core.name(), filter, None)?
-                .into_iter()
-                .for_each(|test| tally.add(test));
+            suite(&libs, core.name(), filter, None)?.into_iter().for_each(|test| tally.add(test));
         }
         tallies.push((core, tally));
     }
@@ -311,11 +254,7 @@ impl Tally {
     }
 
     fn folder(&self, folder: &str) -> Totals {
-        self.tests
-            .iter()
-            .filter(|(name, _)| self::folder(name) == folder)
-            .map(|(_, (totals, _))| *totals)
-            .sum()
+        self.tests.iter().filter(|(name, _)| self::folder(name) == folder).map(|(_, (totals, _))| *totals).sum()
     }
 }
 
@@ -337,21 +276,10 @@ fn differences<'a>(one: &'a Tally, two: &'a Tally) -> Vec<(&'a str, String, Stri
 
 /// A row a folder, three columns a core.
 fn table(tallies: &[(Core, Tally)]) -> String {
-    let folders: BTreeSet<&str> = tallies
-        .iter()
-        .flat_map(|(_, tally)| tally.tests.keys().map(|n| folder(n)))
-        .collect();
-    let width = folders
-        .iter()
-        .map(|folder| folder.len())
-        .max()
-        .unwrap_or(0)
-        .max("folder".len());
+    let folders: BTreeSet<&str> = tallies.iter().flat_map(|(_, tally)| tally.tests.keys().map(|n| folder(n))).collect();
+    let width = folders.iter().map(|folder| folder.len()).max().unwrap_or(0).max("folder".len());
     let row = |name: &str, cells: Vec<[String; 3]>| {
-        let cells = cells
-            .iter()
-            .map(|[a, b, c]| format!("   {a:>6} {b:>6} {c:>11}"))
-            .collect::<String>();
+        let cells = cells.iter().map(|[a, b, c]| format!("   {a:>6} {b:>6} {c:>11}")).collect::<String>();
         format!("{name:<width$}{cells}\n")
     };
     let numbers = |t: Totals| [t.passed, t.failed, t.skipped].map(|n| n.to_string());
@@ -360,38 +288,17 @@ fn table(tallies: &[(Core, Tally)]) -> String {
         text += &format!("   {:<25}", core.name());
     }
     text = text.trim_end().to_owned() + "\n";
-    text += &row(
-        "folder",
-        tallies
-            .iter()
-            .map(|_| ["passed", "failed", "unsupported"].map(str::to_owned))
-            .collect(),
-    );
+    text += &row("folder", tallies.iter().map(|_| ["passed", "failed", "unsupported"].map(str::to_owned)).collect());
     for folder in folders {
-        text += &row(
-            folder,
-            tallies.iter().map(|(_, tally)| numbers(tally.folder(folder))).collect(),
-        );
+        text += &row(folder, tallies.iter().map(|(_, tally)| numbers(tally.folder(folder))).collect());
     }
-    text + &row(
-        "total",
-        tallies.iter().map(|(_, tally)| numbers(tally.total())).collect(),
-    )
+    text + &row("total", tallies.iter().map(|(_, tally)| numbers(tally.total())).collect())
 }
 
 /// What a failed test's commands wrote to stderr, else lit's own errors: the first lines.
 fn useful_lines(output: &str) -> Vec<String> {
-    let some = |lines: Vec<&str>| {
-        lines
-            .into_iter()
-            .take(LINES_SHOWN)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let written = output
-        .lines()
-        .filter_map(|line| line.strip_prefix("# | "))
-        .filter(|line| !line.trim().is_empty());
+    let some = |lines: Vec<&str>| lines.into_iter().take(LINES_SHOWN).map(str::to_owned).collect::<Vec<_>>();
+    let written = output.lines().filter_map(|line| line.strip_prefix("# | ")).filter(|line| !line.trim().is_empty());
     let written: Vec<&str> = written.collect();
     if written.is_empty() {
         some(output.lines().filter(|line| line.contains("error")).collect())
@@ -413,23 +320,13 @@ mod tests {
 
     fn tally() -> Tally {
         let mut tally = Tally::default();
-        parse(JSON)
-            .expect("the sample is JSON")
-            .into_iter()
-            .for_each(|test| tally.add(test));
+        parse(JSON).expect("the sample is JSON").into_iter().for_each(|test| tally.add(test));
         tally
     }
 
     #[test]
     fn every_outcome_is_counted() {
-        assert_eq!(
-            tally().total(),
-            Totals {
-                passed: 1,
-                failed: 2,
-                skipped: 1
-            }
-        );
+        assert_eq!(tally().total(), Totals { passed: 1, failed: 2, skipped: 1 });
         assert!(parse("{}").is_err());
         assert!(parse(r#"{"tests": [{"name": "x"}]}"#).is_err());
     }
@@ -456,16 +353,8 @@ total          1      2           1        1      2           1
     fn a_test_that_fares_differently_is_named() {
         let (one, mut two) = (tally(), tally());
         assert!(differences(&one, &two).is_empty());
-        two.add(Test {
-            name: "mapping/a.c".to_owned(),
-            outcome: Outcome::Failed,
-            output: String::new(),
-        });
-        let expected = (
-            "mapping/a.c",
-            "1 passed, 0 failed".to_owned(),
-            "1 passed, 1 failed".to_owned(),
-        );
+        two.add(Test { name: "mapping/a.c".to_owned(), outcome: Outcome::Failed, output: String::new() });
+        let expected = ("mapping/a.c", "1 passed, 0 failed".to_owned(), "1 passed, 1 failed".to_owned());
         assert_eq!(differences(&one, &two), [expected]);
     }
 }

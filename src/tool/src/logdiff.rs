@@ -25,23 +25,28 @@ use crate::{normalise, paths, program};
 /// The subcommand that [`suite`] has lit put in front of each program.
 pub const WRAPPER: &str = "compare-run";
 
-/// Differences from stock that are meant, as a test's name and the reason. A test that is listed here must differ.
-const INTENDED: [(&str, &str); 0] = [];
+/// Differences from stock that are meant: test, mode, reason.
+const INTENDED: [(&str, &str, &str); 2] =
+    [("offloading/d2d_memcpy.c", "info", NO_ENTRY), ("unified_shared_memory/api.c", "info", NO_ENTRY)];
+
+const NO_ENTRY: &str = "stock names a transfer by the entry of a look-up that matched nothing, and crashes";
+
+/// Why stock's own runs differ, where it is not threads.
+const UNSTEADY: [(&str, &str); 1] =
+    [("offloading/non_contiguous_update.cpp", "it passes a pointer that it never sets")];
 
 /// How long one run of a program may take.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often stock is run, at most, to learn whether a difference comes from threads.
-const STOCK_RUNS: usize = 8;
+const STOCK_RUNS: usize = 32;
 
 /// How much of one difference is shown.
 const LINES_SHOWN: usize = 60;
 
 /// The settings under which each run of LLVM's tests is compared. What else a test sets stays.
-const MODES: [(&str, &[(&str, &str)]); 2] = [
-    ("debug", &[("LIBOMPTARGET_DEBUG", "1")]),
-    ("info", &[("LIBOMPTARGET_DEBUG", "0"), ("LIBOMPTARGET_INFO", "63")]),
-];
+const MODES: [(&str, &[(&str, &str)]); 2] =
+    [("debug", &[("LIBOMPTARGET_DEBUG", "1")]), ("info", &[("LIBOMPTARGET_DEBUG", "0"), ("LIBOMPTARGET_INFO", "63")])];
 
 /// A program to run.
 #[derive(Clone, Copy, Debug)]
@@ -107,16 +112,9 @@ pub fn compare(program: Program, stock: &Path, rust: &Path) -> Result<Comparison
 
 fn run(program: Program, dir: &Path) -> Result<Run> {
     let mut command = program::command_in(program.exe, dir);
-    command
-        .args(program.args)
-        .envs(program.env.iter().map(|(name, value)| (name, value)));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.exe.display()))?;
+    command.args(program.args).envs(program.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.exe.display()))?;
     let (output, log) = (read(child.stdout.take()), read(child.stderr.take()));
     let start = Instant::now();
     let status = loop {
@@ -151,11 +149,8 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
 }
 
 fn judge(theirs: &[Run], ours: &Run) -> Comparison {
-    let mut comparison = Comparison {
-        unsteady: Vec::new(),
-        differences: Vec::new(),
-        log_lines: ours[0].lines().count(),
-    };
+    let mut comparison =
+        Comparison { unsteady: Vec::new(), differences: Vec::new(), log_lines: ours[0].lines().count() };
     for (part, what) in PARTS.into_iter().enumerate() {
         let mut ordered = theirs.iter().map(|run| normalise::log(&run[part])).collect::<Vec<_>>();
         ordered.dedup();
@@ -166,9 +161,7 @@ fn judge(theirs: &[Run], ours: &Run) -> Comparison {
             let sets: Vec<BTreeSet<String>> = theirs.iter().map(|run| set(&run[part])).collect();
             set_diff(&sets, &set(&ours[part]))
         };
-        comparison
-            .differences
-            .extend(diff.map(|diff| Difference { what, diff }));
+        comparison.differences.extend(diff.map(|diff| Difference { what, diff }));
     }
     comparison
 }
@@ -179,27 +172,16 @@ fn set(text: &str) -> BTreeSet<String> {
 
 fn ordered_diff(theirs: &str, ours: &str) -> Option<String> {
     let diff = TextDiff::from_lines(theirs, ours);
-    let text = || {
-        diff.unified_diff()
-            .context_radius(3)
-            .header("stock", "rust")
-            .to_string()
-    };
+    let text = || diff.unified_diff().context_radius(3).header("stock", "rust").missing_newline_hint(false).to_string();
     (theirs != ours).then(text)
 }
 
 /// The lines that every run of stock has and ours lacks, and those that only ours has.
 fn set_diff(theirs: &[BTreeSet<String>], ours: &BTreeSet<String>) -> Option<String> {
-    let always = theirs
-        .iter()
-        .flatten()
-        .filter(|line| theirs.iter().all(|set| set.contains(*line)));
+    let always = theirs.iter().flatten().filter(|line| theirs.iter().all(|set| set.contains(*line)));
     let missing = always.filter(|line| !ours.contains(*line)).collect::<BTreeSet<_>>();
     let extra = ours.iter().filter(|line| !theirs.iter().any(|set| set.contains(*line)));
-    let lines = missing
-        .into_iter()
-        .map(|line| format!("-{line}\n"))
-        .chain(extra.map(|line| format!("+{line}\n")));
+    let lines = missing.into_iter().map(|line| format!("-{line}\n")).chain(extra.map(|line| format!("+{line}\n")));
     let text = lines.collect::<String>();
     (!text.is_empty()).then(|| format!("--- stock\n+++ rust\n{text}"))
 }
@@ -212,19 +194,9 @@ pub fn report(file: &Path, flags: &[String], args: &[OsString], env: &[(String, 
     // With debug information the log has the names of variables.
     let flags: Vec<&str> = ["-g"].into_iter().chain(flags.iter().map(String::as_str)).collect();
     program::compile(file, &exe, &stock, &flags)?;
-    let env: Vec<_> = [("LIBOMPTARGET_DEBUG".to_owned(), "1".to_owned())]
-        .into_iter()
-        .chain(env.iter().cloned())
-        .collect();
-    let comparison = compare(
-        Program {
-            exe: &exe,
-            args,
-            env: &env,
-        },
-        &stock.dir,
-        &rust.dir,
-    )?;
+    let env: Vec<_> =
+        [("LIBOMPTARGET_DEBUG".to_owned(), "1".to_owned())].into_iter().chain(env.iter().cloned()).collect();
+    let comparison = compare(Program { exe: &exe, args, env: &env }, &stock.dir, &rust.dir)?;
     for what in &comparison.unsteady {
         println!("stock's own {what} differs from run to run (threads?): compared as a set of lines");
     }
@@ -297,18 +269,11 @@ pub fn wrapper(stock: &Path, rust: &Path, records: &Path, test: &Path, command: 
         ..ProgramRun::default()
     };
     for (mode, settings) in MODES {
-        let env: Vec<_> = settings
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.to_string()))
-            .collect();
+        let env: Vec<_> = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let comparison = compare(Program { exe, args, env: &env }, stock, rust)?;
         run.unsteady.extend(comparison.unsteady.into_iter().map(str::to_owned));
-        run.differences.extend(
-            comparison
-                .differences
-                .into_iter()
-                .map(|d| (format!("{} ({mode})", d.what), d.diff)),
-        );
+        run.differences
+            .extend(comparison.differences.into_iter().map(|d| [mode.to_owned(), d.what.to_owned(), d.diff]));
     }
     run.write(test, records)?;
     Err(program::command_in(exe, stock).args(args).exec()).with_context(|| format!("cannot run {}", exe.display()))
@@ -319,8 +284,8 @@ pub fn wrapper(stock: &Path, rust: &Path, records: &Path, test: &Path, command: 
 struct ProgramRun {
     args: Vec<String>,
     unsteady: BTreeSet<String>,
-    /// What differs, and the diff.
-    differences: Vec<(String, String)>,
+    /// Mode, what differs, and the diff.
+    differences: Vec<[String; 3]>,
 }
 
 impl ProgramRun {
@@ -342,11 +307,11 @@ impl ProgramRun {
         let list = |value: &Value| value.as_array().cloned().context("a list is missing");
         let text = |value: &Value| value.as_str().map(str::to_owned).context("a text is missing");
         let texts = |value: &Value| list(value)?.iter().map(text).collect::<Result<Vec<_>>>();
-        let pair = |value: &Value| Ok((text(&value[0])?, text(&value[1])?));
+        let difference = |value: &Value| Ok([text(&value[0])?, text(&value[1])?, text(&value[2])?]);
         let run = ProgramRun {
             args: texts(&record["args"])?,
             unsteady: texts(&record["unsteady"])?.into_iter().collect(),
-            differences: list(&record["differences"])?.iter().map(pair).collect::<Result<_>>()?,
+            differences: list(&record["differences"])?.iter().map(difference).collect::<Result<_>>()?,
         };
         Ok((text(&record["test"])?.into(), run))
     }
@@ -365,78 +330,60 @@ struct Summary {
 }
 
 impl Summary {
-    fn new(tests: &[lit::Test], runs: &BTreeMap<String, Vec<ProgramRun>>, intended: &[(&str, &str)]) -> Summary {
+    fn new(tests: &[lit::Test], runs: &BTreeMap<String, Vec<ProgramRun>>, intended: &[(&str, &str, &str)]) -> Summary {
         let mut folders: BTreeMap<String, [usize; 3]> = BTreeMap::new();
-        let [mut unsteady, mut meant, mut stale, mut broken, mut silent] = [const { Vec::new() }; 5];
+        let [mut unsteady, mut meant, mut broken, mut silent] = [const { Vec::new() }; 4];
         let mut differences = Vec::new();
         let mut totals = Totals::default();
         for test in tests {
-            let runs = runs.get(&test.name).map_or(&[][..], Vec::as_slice);
-            let reason = intended
-                .iter()
-                .find(|(name, _)| *name == test.name)
-                .map(|(_, reason)| reason);
+            let name = &test.name;
+            let runs = runs.get(name).map_or(&[][..], Vec::as_slice);
             match test.outcome {
                 Outcome::Unsupported => totals.skipped += 1,
                 // Its later programs were not run.
-                Outcome::Failed => broken.push(test.name.clone()),
-                Outcome::Passed if runs.is_empty() => silent.push(test.name.clone()),
+                Outcome::Failed => broken.push(name.clone()),
+                Outcome::Passed if runs.is_empty() => silent.push(name.clone()),
                 Outcome::Passed => {}
             }
-            let equal = runs.iter().filter(|run| run.differences.is_empty()).count();
-            let folder = test.name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-            let row = folders.entry(folder).or_default();
-            *row = [
-                row[0] + usize::from(!runs.is_empty()),
-                row[1] + runs.len(),
-                row[2] + equal,
-            ];
-            let named: BTreeSet<&str> = runs.iter().flat_map(|run| &run.unsteady).map(String::as_str).collect();
-            if !named.is_empty() {
-                let named = named.into_iter().collect::<Vec<_>>().join(" and ");
-                unsteady.push(format!("{} (threads: own {named} differs under stock)", test.name));
+            let row = folders.entry(name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()).or_default();
+            row[0] += usize::from(!runs.is_empty());
+            let mut parts = BTreeSet::new();
+            for run in runs {
+                parts.extend(run.unsteady.iter().map(String::as_str));
+                let mut failed = false;
+                for [mode, what, diff] in &run.differences {
+                    if let Some((_, _, reason)) = intended.iter().find(|(n, m, _)| n == name && m == mode) {
+                        meant.push(format!("{name} ({mode}): {reason}"));
+                    } else {
+                        failed = true;
+                        let command = [&[name.clone()][..], &run.args].concat().join(" ");
+                        differences.push((format!("{command}: {what} ({mode})"), diff.clone()));
+                    }
+                }
+                row[1] += 1;
+                row[2] += usize::from(run.differences.is_empty());
+                totals.failed += usize::from(failed);
+                totals.passed += usize::from(!failed);
             }
-            match reason {
-                Some(reason) if equal < runs.len() => meant.push(format!("{}: {reason}", test.name)),
-                Some(_) => stale.push(test.name.clone()),
-                None => differences.extend(runs.iter().flat_map(|run| {
-                    let title = [&[test.name.clone()][..], &run.args].concat().join(" ");
-                    run.differences
-                        .iter()
-                        .map(move |(what, diff)| (format!("{title}: {what}"), diff.clone()))
-                })),
+            if !parts.is_empty() {
+                let why = UNSTEADY.iter().find(|(n, _)| n == name).map_or("threads", |(_, why)| why);
+                let parts = parts.into_iter().collect::<Vec<_>>().join(" and ");
+                unsteady.push(format!("{name} ({why}: own {parts} differs under stock)"));
             }
-            let passed = if reason.is_some() { runs.len() } else { equal };
-            totals.passed += passed;
-            totals.failed += runs.len() - passed;
         }
-        totals.failed += broken.len() + silent.len() + stale.len();
+        meant.dedup();
+        totals.failed += broken.len() + silent.len();
         let notes = vec![
             ("Compared as sets of lines", unsteady),
             ("Different, and meant to be", meant),
-            ("FAILED: listed as different, but equal", stale),
-            (
-                "FAILED: LLVM's own test fails on stock, so its later programs were not compared",
-                broken,
-            ),
+            ("FAILED: LLVM's own test fails on stock, so its later programs were not compared", broken),
             ("FAILED: no program of this test was seen", silent),
         ];
-        Summary {
-            folders,
-            notes,
-            differences,
-            totals,
-        }
+        Summary { folders, notes, differences, totals }
     }
 
     fn print(&self) {
-        let width = self
-            .folders
-            .keys()
-            .map(String::len)
-            .max()
-            .unwrap_or(0)
-            .max("folder".len());
+        let width = self.folders.keys().map(String::len).max().unwrap_or(0).max("folder".len());
         let row = |name: &str, cells: [&dyn std::fmt::Display; 3]| {
             println!("{name:<width$}   {:>8} {:>5} {:>6}", cells[0], cells[1], cells[2]);
         };
@@ -474,10 +421,7 @@ mod tests {
         assert_eq!(other.unsteady, [""; 0]);
         assert_eq!(
             other.differences,
-            [Difference {
-                what: "log",
-                diff: "--- stock\n+++ rust\n@@ -1,2 +1,2 @@\n a <ptr0>\n-b\n+c\n".to_owned()
-            }]
+            [Difference { what: "log", diff: "--- stock\n+++ rust\n@@ -1,2 +1,2 @@\n a <ptr0>\n-b\n+c\n".to_owned() }]
         );
     }
 
@@ -495,11 +439,7 @@ mod tests {
     /// A shell in the place of an offload program: it can tell the cores apart by LD_LIBRARY_PATH.
     fn compare_script(script: &str) -> Comparison {
         let args = ["-c".into(), format!("core=${{LD_LIBRARY_PATH%%:*}}; {script}").into()];
-        let program = Program {
-            exe: Path::new("/bin/sh"),
-            args: &args,
-            env: &[("GREETING".into(), "hello".into())],
-        };
+        let program = Program { exe: Path::new("/bin/sh"), args: &args, env: &[("GREETING".into(), "hello".into())] };
         compare(program, Path::new("/no/stock"), Path::new("/no/rust")).expect("sh runs")
     }
 
@@ -527,81 +467,43 @@ mod tests {
         let run = ProgramRun {
             args: vec!["1".to_owned()],
             unsteady: ["log".to_owned()].into(),
-            differences: vec![("output (info)".to_owned(), "-a\n+b\n".to_owned())],
+            differences: vec![["info", "output", "-a\n+b\n"].map(str::to_owned)],
         };
-        run.write(Path::new("/t/api/x.c"), dir.path())
-            .expect("it can be written");
-        let file = fs::read_dir(dir.path())
-            .expect("a directory")
-            .next()
-            .expect("one file")
-            .expect("an entry")
-            .path();
+        run.write(Path::new("/t/api/x.c"), dir.path()).expect("it can be written");
+        let file = fs::read_dir(dir.path()).expect("a directory").next().expect("one file").expect("an entry").path();
         let (test, read) = ProgramRun::read(&file).expect("it can be read");
-        assert_eq!(
-            (test.to_str(), format!("{read:?}")),
-            (Some("/t/api/x.c"), format!("{run:?}"))
-        );
+        assert_eq!((test.to_str(), format!("{read:?}")), (Some("/t/api/x.c"), format!("{run:?}")));
     }
 
     #[test]
     fn the_suite_counts_program_runs() {
-        let test = |name: &str, outcome| lit::Test {
-            name: name.to_owned(),
-            outcome,
-            output: String::new(),
-        };
+        let test = |name: &str, outcome| lit::Test { name: name.to_owned(), outcome, output: String::new() };
         let equal = ProgramRun::default();
-        let other = ProgramRun {
-            differences: vec![("log (debug)".to_owned(), "-a\n".to_owned())],
-            ..equal.clone()
-        };
-        let threads = ProgramRun {
-            unsteady: ["log".to_owned()].into(),
-            ..equal.clone()
-        };
+        let other = ProgramRun { differences: vec![["debug", "log", "-a\n"].map(str::to_owned)], ..equal.clone() };
+        let threads = ProgramRun { unsteady: ["log".to_owned()].into(), ..equal.clone() };
         let tests = [
             test("api/a.c", Outcome::Passed),
             test("api/meant.c", Outcome::Passed),
             test("api/silent.c", Outcome::Passed),
             test("api/unsupported.c", Outcome::Unsupported),
             test("api/broken.c", Outcome::Failed),
-            test("api/stale.c", Outcome::Passed),
         ];
-        let runs = [
-            ("api/a.c", vec![equal.clone(), other.clone(), threads]),
-            ("api/meant.c", vec![other]),
-            ("api/stale.c", vec![equal]),
-        ];
+        let runs = [("api/a.c", vec![equal.clone(), other.clone(), threads]), ("api/meant.c", vec![other])];
         let runs = runs.into_iter().map(|(name, runs)| (name.to_owned(), runs)).collect();
-        let summary = Summary::new(
-            &tests,
-            &runs,
-            &[("api/meant.c", "a fault mended"), ("api/stale.c", "mended")],
-        );
-        assert_eq!(
-            summary.totals,
-            Totals {
-                passed: 4,
-                failed: 4,
-                skipped: 1
-            }
-        );
-        assert_eq!(summary.folders["api"], [3, 5, 3]);
+        let summary =
+            Summary::new(&tests, &runs, &[("api/meant.c", "debug", "a fault mended"), ("api/a.c", "info", "another")]);
+        assert_eq!(summary.totals, Totals { passed: 3, failed: 3, skipped: 1 });
+        assert_eq!(summary.folders["api"], [2, 4, 2]);
         let notes: Vec<&[String]> = summary.notes.iter().map(|(_, tests)| &tests[..]).collect();
         assert_eq!(
             notes,
             [
                 ["api/a.c (threads: own log differs under stock)"],
-                ["api/meant.c: a fault mended"],
-                ["api/stale.c"],
+                ["api/meant.c (debug): a fault mended"],
                 ["api/broken.c"],
                 ["api/silent.c"]
             ]
         );
-        assert_eq!(
-            summary.differences,
-            [("api/a.c: log (debug)".to_owned(), "-a\n".to_owned())]
-        );
+        assert_eq!(summary.differences, [("api/a.c: log (debug)".to_owned(), "-a\n".to_owned())]);
     }
 }

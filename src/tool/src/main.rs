@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::Core;
 use omptarget_tool::lit::{self, Cores};
-use omptarget_tool::{abi, build, doctor, install, logdiff, paths, program, setup};
+use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, setup};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -105,6 +105,8 @@ Examples:
     },
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
+    /// Show a small offload program at work: which device, which mappings, which transfers
+    Demo,
     /// Run LLVM's own tests, unedited, on the host device
     #[command(after_help = "\
 Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
@@ -211,31 +213,17 @@ fn run(cli: Cli) -> Result<bool> {
         }
         Command::Abi { file, against } => return abi::report(&file, against.as_deref()),
         Command::Doctor => return doctor::report(),
+        Command::Demo => return demo::report(),
         Command::Lit { core, repeat, filter } => return Ok(lit::report(core, repeat, filter.as_deref())?.0),
-        Command::Logdiff {
-            suite: Some(filter), ..
-        } => {
+        Command::Logdiff { suite: Some(filter), .. } => {
             return Ok(logdiff::suite(Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
         }
-        Command::Logdiff {
-            file,
-            env,
-            info,
-            flag,
-            args,
-            ..
-        } => {
+        Command::Logdiff { file, env, info, flag, args, .. } => {
             let info = info.map(|bits| ("LIBOMPTARGET_INFO".to_owned(), bits.to_string()));
             let env: Vec<_> = info.into_iter().chain(env).collect();
             return logdiff::report(&file.context("no file given")?, &flag, &args, &env);
         }
-        Command::CompareRun {
-            stock,
-            rust,
-            records,
-            test,
-            program,
-        } => {
+        Command::CompareRun { stock, rust, records, test, program } => {
             logdiff::wrapper(&stock, &rust, &records, &test, &program)?;
         }
     }

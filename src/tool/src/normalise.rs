@@ -115,10 +115,7 @@ fn hex(digits: &str) -> u64 {
 fn range(found: &Captures, requested: u64) -> (u64, u64) {
     let group = |name| found.name(name).map(|m| m.as_str());
     let number = |name| group(name).and_then(|digits| digits.parse().ok());
-    let at = ["at", "private_at", "api_at"]
-        .into_iter()
-        .find_map(group)
-        .map_or(0, hex);
+    let at = ["at", "private_at", "api_at"].into_iter().find_map(group).map_or(0, hex);
     (at, number("size").or_else(|| number("private")).unwrap_or(requested))
 }
 
@@ -132,11 +129,7 @@ pub fn log(text: &str) -> String {
     let mut requested = 0;
     let mut result = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if let Some(size) = line
-            .split(" requesting ")
-            .nth(1)
-            .and_then(|rest| rest.split(" bytes").next())
-        {
+        if let Some(size) = line.split(" requesting ").nth(1).and_then(|rest| rest.split(" bytes").next()) {
             requested = size.parse().unwrap_or(0);
         }
         if let Some(found) = ALLOCATED.captures(line) {
@@ -202,18 +195,9 @@ mod tests {
 
     #[test]
     fn names_of_files_do_not_depend_on_the_checkout() {
-        assert_eq!(
-            log("__omp_offloading_fe00_98e74a_main_l22"),
-            "__omp_offloading_<file>_main_l22"
-        );
-        assert_eq!(
-            log("__omp_offloading__fe00_98e74a_x_l9_ctor"),
-            "__omp_offloading__<file>_x_l9_ctor"
-        );
-        assert_eq!(
-            log("counter_98e74a_decl_tgt_ref_ptr"),
-            "counter_<file>_decl_tgt_ref_ptr"
-        );
+        assert_eq!(log("__omp_offloading_fe00_98e74a_main_l22"), "__omp_offloading_<file>_main_l22");
+        assert_eq!(log("__omp_offloading__fe00_98e74a_x_l9_ctor"), "__omp_offloading__<file>_x_l9_ctor");
+        assert_eq!(log("counter_98e74a_decl_tgt_ref_ptr"), "counter_<file>_decl_tgt_ref_ptr");
         assert_eq!(log("/tmp/tmpfile_aB3dE6: cannot"), "/tmp/tmpfile_<random>: cannot");
     }
 
@@ -255,10 +239,7 @@ mod tests {
     fn threads_may_mix_their_lines() {
         let mixed = "Libomptarget --> Libomptarget --> Device 0 is ready to use.\nUse default device id 0\n\
                      Target CUDA RTL --> Libomptarget --> at 0x00007f0000001000\nat 0x00007f0000002000\n";
-        assert_eq!(
-            lines_as_set(mixed),
-            ["Device 0 is ready to use.", "Use default device id 0", "at <ptr0>"]
-        );
+        assert_eq!(lines_as_set(mixed), ["Device 0 is ready to use.", "Use default device id 0", "at <ptr0>"]);
     }
 
     #[test]
@@ -269,10 +250,7 @@ mod tests {
                     Libomptarget --> 0x00007ffe6a2f1000 0x0000557100000010 8192     INF         -            v at f:1:2\n";
         assert_eq!(
             lines_as_set(text),
-            [
-                "<ptr0> <ptr1> 8192     ? ? v at f:1:2",
-                "x, DynRefCount=?, HoldRefCount=?, N"
-            ]
+            ["<ptr0> <ptr1> 8192     ? ? v at f:1:2", "x, DynRefCount=?, HoldRefCount=?, N"]
         );
     }
 }

@@ -178,15 +178,7 @@ fn install_lit() -> Result<()> {
     let home = paths::lit_dir();
     let in_place = || -> Result<()> {
         run_shown(Command::new(process::tool("python3")?).args(["-m", "venv"]).arg(&home))?;
-        let pip = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            LIT,
-            PSUTIL,
-        ];
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", LIT, PSUTIL];
         run_shown(Command::new(home.join("bin/python")).args(pip))
     };
     // A virtual environment cannot be moved into place, so what is half made is taken away again.

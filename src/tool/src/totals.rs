@@ -17,11 +17,7 @@ pub struct Totals {
 impl Totals {
     /// One check.
     pub fn one(passed: bool) -> Self {
-        Totals {
-            passed: passed.into(),
-            failed: (!passed).into(),
-            skipped: 0,
-        }
+        Totals { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
     }
 }
 
@@ -51,16 +47,8 @@ mod tests {
 
     #[test]
     fn the_line_is_plain() {
-        let all: Totals = [
-            Totals::one(true),
-            Totals::one(false),
-            Totals {
-                skipped: 13,
-                ..Totals::default()
-            },
-        ]
-        .into_iter()
-        .sum();
+        let all: Totals =
+            [Totals::one(true), Totals::one(false), Totals { skipped: 13, ..Totals::default() }].into_iter().sum();
         assert_eq!(all.to_string(), "1 passed, 1 failed, 13 skipped");
         assert_eq!(Totals::one(true).to_string(), "1 passed, 0 failed");
     }
