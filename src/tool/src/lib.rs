@@ -15,6 +15,7 @@ pub mod process;
 pub mod program;
 pub mod progress;
 pub mod setup;
+pub mod test;
 pub mod totals;
 
 mod apt;

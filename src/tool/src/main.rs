@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::Core;
 use omptarget_tool::lit::{self, Cores};
-use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, setup};
+use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, setup, test};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -157,6 +157,11 @@ Examples:
         #[arg(last = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Check everything that CI checks
+    #[command(after_help = "\
+Ends with `N passed, N failed`: tests of cargo, tests of LLVM's on each core, programs whose logs are compared, and one
+for each step without such a count. The exit code is 1 when any failed.")]
+    Test,
     /// What `logdiff --suite` lets lit start in place of a test's program
     #[command(name = logdiff::WRAPPER, hide = true)]
     CompareRun {
@@ -223,6 +228,7 @@ fn run(cli: Cli) -> Result<bool> {
             let env: Vec<_> = info.into_iter().chain(env).collect();
             return logdiff::report(&file.context("no file given")?, &flag, &args, &env);
         }
+        Command::Test => return test::report(),
         Command::CompareRun { stock, rust, records, test, program } => {
             logdiff::wrapper(&stock, &rust, &records, &test, &program)?;
         }
