@@ -140,11 +140,30 @@ impl Libs {
         SOURCES.iter().map(|name| self.dir.join("obj").join(name).with_extension("o")).collect()
     }
 
+    /// How the objects were compiled, flags and include directories, so that a test's harness fits them.
+    pub fn compile_args(&self) -> Vec<OsString> {
+        compile_args(self.core, &self.tree)
+    }
+
     /// What else has to be linked with the objects: the Rust library, and libraries of the system.
     pub fn link_args(&self) -> Vec<OsString> {
         let system: &[&str] = if self.static_library.is_some() { &RUST_SYSTEM_LIBS } else { &SYSTEM_LIBS };
         self.static_library.iter().map(OsString::from).chain(system.iter().map(OsString::from)).collect()
     }
+}
+
+fn compile_args(core: Core, tree: &Tree) -> Vec<OsString> {
+    let mut dirs = Vec::new();
+    if core == Core::Rust {
+        // Ahead of LLVM's, so that our device.h is read in place of LLVM's.
+        dirs.extend([paths::root().join("include/llvm14"), paths::root().join("include")]);
+    }
+    dirs.extend([tree.libomptarget().join("include"), tree.libomptarget().join("src")]);
+    let mut args = FLAGS.map(OsString::from).to_vec();
+    for dir in dirs {
+        args.extend(["-I".into(), dir.into_os_string()]);
+    }
+    args
 }
 
 /// The Rust core as cargo built it.
@@ -173,18 +192,9 @@ impl Plan {
     }
 
     fn compile_args(&self, name: &str) -> Vec<OsString> {
-        let mut dirs = Vec::new();
-        if let Some(rust) = &self.rust {
-            // Ahead of LLVM's, so that our device.h is read in place of LLVM's.
-            dirs.extend([paths::root().join("include/llvm14"), paths::root().join("include")]);
-            if name == "device" {
-                dirs.push(rust.headers.clone());
-            }
-        }
-        dirs.extend([self.tree.libomptarget().join("include"), self.tree.libomptarget().join("src")]);
-        let mut args = FLAGS.map(OsString::from).to_vec();
-        for dir in dirs {
-            args.extend(["-I".into(), dir.into_os_string()]);
+        let mut args = compile_args(self.core, &self.tree);
+        if let Some(rust) = self.rust.as_ref().filter(|_| name == "device") {
+            args.extend(["-I".into(), rust.headers.clone().into_os_string()]);
         }
         args.extend(["-c".into(), self.source(name).into_os_string()]);
         args
