@@ -1,9 +1,10 @@
 //! `HostDataToTargetTy`: C++ sees the head of an [`Entry`], and calls these for the rest.
 
 use super::{AsyncInfo, call};
-use crate::device::{self, Device, Pin};
+use crate::device::{Device, Pin};
 use crate::mapping::Entry;
 use crate::sync::Arc;
+use omptarget_abi::{OFFLOAD_FAIL, OFFLOAD_SUCCESS};
 
 /// The declarations; see the functions of the same names around.
 #[allow(missing_docs, clippy::multiple_unsafe_ops_per_block)]
@@ -86,5 +87,6 @@ unsafe fn add_event_if_necessary(entry: &Entry, device: &Device, info: *mut Asyn
     let mut transfer = unsafe { entry.transfer().assume_locked() };
     // SAFETY: `info` is the call's own.
     let record = unsafe { device.record(call(info)) };
-    device::code(device.add_event(&mut transfer, record))
+    // LLVM does not pass the plugin's code on here.
+    device.add_event(&mut transfer, record).map_or(OFFLOAD_FAIL, |()| OFFLOAD_SUCCESS)
 }
