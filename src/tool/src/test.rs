@@ -80,6 +80,10 @@ fn cargo(args: &[&str]) -> Result<Totals> {
     let cargo = std::env::var_os("CARGO").map_or_else(|| process::tool("cargo"), |path| Ok(path.into()))?;
     let mut command = Command::new(cargo);
     command.args(args).current_dir(paths::root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    if std::env::var_os("CXX").is_none() {
+        // What `build` uses, so that nothing is compiled twice; there may be no other C++ compiler.
+        command.env("CXX", "clang++-14");
+    }
     if std::io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
