@@ -15,6 +15,10 @@ endif()
 if(CMAKE_VERSION VERSION_LESS 3.19)
   message(FATAL_ERROR "omptarget-rs needs CMake 3.19 or newer; this is ${CMAKE_VERSION}.")
 endif()
+if(CMAKE_CROSSCOMPILING OR NOT "${CMAKE_SYSTEM_NAME} ${CMAKE_SYSTEM_PROCESSOR}" STREQUAL "Linux x86_64")
+  message(FATAL_ERROR "omptarget-rs supports native builds on x86-64 Linux; this build is for "
+    "${CMAKE_SYSTEM_PROCESSOR} ${CMAKE_SYSTEM_NAME}.")
+endif()
 
 # Sets OMPTARGET_RS_CARGO, and stops here rather than in the middle of a build if it is missing or too old.
 function(omptarget_rs_find_cargo)
@@ -62,10 +66,11 @@ function(omptarget_rs_swap)
   set(target_dir "${CMAKE_BINARY_DIR}/omptarget-rs")
   set(archive "${target_dir}/release/libomptarget.a")
   # cargo decides quickly that nothing is to be done, and leaves the archive as it is then. The directory goes by the
-  # environment because the bridge's generator asks that first for where to put its headers.
+  # environment because the bridge's generator asks that first for where to put its headers. The C++ flags are the
+  # user's, without LLVM's warnings.
   add_custom_target(omptarget-rs-core
     COMMAND "${CMAKE_COMMAND}" -E env --unset=CARGO_BUILD_TARGET "CARGO_TARGET_DIR=${target_dir}"
-      "CXX=${CMAKE_CXX_COMPILER}" "CXXFLAGS=${CMAKE_CXX_FLAGS}"
+      "CXX=${CMAKE_CXX_COMPILER}" "CXXFLAGS=$CACHE{CMAKE_CXX_FLAGS}"
       "${OMPTARGET_RS_CARGO}" build --release --locked --package omptarget --lib
     BYPRODUCTS "${archive}"
     WORKING_DIRECTORY "${root}"
@@ -83,7 +88,7 @@ function(omptarget_rs_swap)
     "${root}/include/llvm14" "${root}/include" "${target_dir}/cxxbridge" "${llvm_src}")
   target_link_libraries(omptarget PRIVATE "${archive}" pthread dl m)
   target_link_options(omptarget PRIVATE LINKER:--gc-sections)
-  # Something missing shows now, not at load. A sanitizer's functions come with the program, though.
+  # What is missing shows now, not at load; only a sanitizer's functions come with the program.
   if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     target_link_options(omptarget PRIVATE LINKER:-z,defs)
   endif()
