@@ -41,7 +41,7 @@ pub struct Requirement {
 }
 
 /// Everything beyond Rust, gcc and libc6-dev.
-pub const REQUIREMENTS: [Requirement; 10] = [
+pub const REQUIREMENTS: [Requirement; 13] = [
     Requirement {
         package: "clang-14",
         purpose: "compiles LLVM's sources and offload programs",
@@ -73,6 +73,17 @@ pub const REQUIREMENTS: [Requirement; 10] = [
     },
     Requirement { package: "cmake", purpose: "LLVM's own CMake build", signs: &[Sign::Program("cmake")] },
     Requirement { package: "ninja-build", purpose: "LLVM's own CMake build", signs: &[Sign::Program("ninja")] },
+    Requirement { package: "make", purpose: "LLVM's own CMake build", signs: &[Sign::Program("make")] },
+    Requirement {
+        package: "g++",
+        purpose: "LLVM's own CMake build, with the other compiler",
+        signs: &[Sign::Program("g++")],
+    },
+    Requirement {
+        package: "libelf-dev",
+        purpose: "LLVM's own CMake build: the host plugin, and zlib for its profiling",
+        signs: &[Sign::File("/usr/include/libelf.h"), Sign::File("/usr/include/zlib.h")],
+    },
     Requirement { package: "python3", purpose: "runs lit", signs: &[Sign::Program("python3")] },
     Requirement {
         package: "python3-venv",
