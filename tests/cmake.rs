@@ -62,17 +62,18 @@ fn check(way: &Way) -> Result<()> {
     configure(way, &tree, &dir)?;
     let mut build = Command::new(process::tool("cmake")?);
     build.arg("--build").arg(&dir).args(["--parallel", "2", "--target", "omptarget", "omptarget.rtl.x86_64"]);
-    let output = process::run(&mut build)?;
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    ensure!(!text.contains("warning:"), "the build warns:\n{text}");
+    let output = run(&mut build)?;
+    let ours = [paths::root().join("cpp"), paths::root().join("include"), dir.join("omptarget-rs")];
+    let is_ours = |line: &str| ours.iter().any(|dir| line.contains(&*dir.to_string_lossy()));
+    ensure!(!output.lines().any(|line| line.contains("warning:") && is_ours(line)), "our C++ has warnings:\n{output}");
 
     check_sources(&tree, &dir)?;
     check_headers(way, &tree, &dir)?;
     check_exports(&dir)?;
-    check_program(&dir)?;
+    check_program(way, &dir)?;
 
     ensure!(contents(&tree.openmp)? == before, "something has changed in {}", tree.openmp.display());
-    let again = String::from_utf8(process::run(&mut build)?.stdout)?;
+    let again = run(&mut build)?;
     ensure!(!again.contains("Linking"), "a second build finds something to do:\n{again}");
     Ok(())
 }
@@ -93,7 +94,15 @@ fn configure(way: &Way, tree: &Tree, dir: &Path) -> Result<()> {
     ] {
         cmake.arg(format!("-D{name}={}", value.display()));
     }
-    process::run(&mut cmake).map(drop)
+    run(&mut cmake).map(drop)
+}
+
+/// Runs a command and returns all that it says, which is the error too if it fails.
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed:\n{text}");
+    Ok(text.into_owned())
 }
 
 /// Target omptarget compiles LLVM's sources, but for `device.cpp`, and our shim.
@@ -116,10 +125,7 @@ fn check_headers(way: &Way, tree: &Tree, dir: &Path) -> Result<()> {
     for name in LLVM_SOURCES {
         let object = format!("libomptarget/src/CMakeFiles/omptarget.dir/{name}.o");
         let read = if way.generator == "Ninja" {
-            let ninja = process::tool("ninja")?;
-            String::from_utf8(
-                process::run(Command::new(ninja).arg("-C").arg(dir).args(["-t", "deps", &object]))?.stdout,
-            )?
+            run(Command::new(process::tool("ninja")?).arg("-C").arg(dir).args(["-t", "deps", &object]))?
         } else {
             fs::read_to_string(dir.join(object + ".d"))?
         };
@@ -138,17 +144,22 @@ fn check_exports(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A program that goes wrong on LLVM's core is right on this library.
-fn check_program(dir: &Path) -> Result<()> {
+/// A program that goes wrong on LLVM's core is right on this library, and profiled where that was asked for.
+fn check_program(way: &Way, dir: &Path) -> Result<()> {
     let source = paths::root().join("tests/programs/cases/b04_extended_range.c");
     let libs = [dir.join("libomptarget"), paths::machine_llvm().join("lib")];
     let exe = dir.join("program");
     let mut clang = Command::new(process::tool("clang-14")?);
     clang.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]).arg(source).arg("-o").arg(&exe);
     process::run(clang.args(libs.iter().flat_map(|dir| [Path::new("-L"), dir])))?;
+    let profile = dir.join("profile.json");
+    fs::write(&profile, "")?;
     let mut program = Command::new(&exe);
-    let output = process::run(program.env("LD_LIBRARY_PATH", std::env::join_paths(libs)?))?;
+    program.env("LD_LIBRARY_PATH", std::env::join_paths(libs)?).env("LIBOMPTARGET_PROFILE", &profile);
+    let output = process::run(&mut program)?;
     ensure!(output.stdout == b"PASS\n", "the program fails: {}", String::from_utf8_lossy(&output.stdout));
+    let profiled = fs::read_to_string(&profile)?.contains("runTargetRegion");
+    ensure!(profiled == (way.profiling == "ON"), "profiled: {profiled}");
     Ok(())
 }
 
