@@ -2,7 +2,7 @@
 
 use crate::compare::{LOW, NAME};
 use crate::harness::{Answer, Begin, Bench, Call, End, Outcome, Side};
-use crate::plugin::{self, Abilities, Event, Function, Queue, USER_MEMORY};
+use crate::plugin::{self, Abilities, Function, PluginCall, Queue, USER_MEMORY};
 use crate::steps::Failure;
 use omptarget_abi::OFFLOAD_FAIL;
 use omptarget_tool::core::Core;
@@ -93,10 +93,10 @@ impl Drop for Session {
 
 /// The waits among what a side asked of its plugin.
 fn waits<R>(outcome: &Outcome<R>) -> usize {
-    outcome.trace.iter().filter(|(_, event)| matches!(event, Event::WaitEvent { .. })).count()
+    outcome.trace.iter().filter(|(_, event)| matches!(event, PluginCall::WaitEvent { .. })).count()
 }
 
-fn has_event(outcome: &Outcome<impl Sized>, is_one: impl Fn(&Event) -> bool) -> bool {
+fn has_event(outcome: &Outcome<impl Sized>, is_one: impl Fn(&PluginCall) -> bool) -> bool {
     outcome.trace.iter().any(|(_, event)| is_one(event))
 }
 
@@ -139,7 +139,7 @@ fn failed_copy_or_event_leaves_no_count() {
 fn failed_record_destroys_the_event() {
     let mut session = Session::new();
     let both = session.begin(0, CLAUSE, Some((Function::RecordEvent, 0)));
-    let destroyed = both.map(|side| has_event(&side, |event| matches!(event, Event::DestroyEvent { .. })));
+    let destroyed = both.map(|side| has_event(&side, |event| matches!(event, PluginCall::DestroyEvent { .. })));
     assert_eq!(destroyed, [true, false]);
 }
 
@@ -159,7 +159,7 @@ fn nothing_is_made_of_a_range_that_wraps() {
     // Stock stops at the plugin, which has no memory of this size, and keeps an entry.
     let [ours, stock] = session.begin(0, Begin { size: -8, ..CLAUSE }, None);
     assert_eq!(ours.trace, []);
-    assert!(has_event(&stock, |event| matches!(event, Event::Alloc { size: -8, .. })));
+    assert!(has_event(&stock, |event| matches!(event, PluginCall::Alloc { size: -8, .. })));
     assert_eq!(session.counts(), [vec![], vec!["1+0".to_owned()]]);
 
     let last = usize::MAX - 3;
@@ -234,7 +234,7 @@ fn the_entry_of_a_host_pointer_does_nothing() {
     assert!(host.value.is_host && host.value.target == LOW && !host.value.has_entry);
     let attached = session.on(Core::Rust, 0, None, |side, call| side.attach(0, USER_MEMORY, LOW, 8, call));
     assert_eq!(attached.value, 0);
-    assert!(matches!(attached.trace[..], [(0, Event::Submit { .. })]), "nothing is recorded");
+    assert!(matches!(attached.trace[..], [(0, PluginCall::Submit { .. })]), "nothing is recorded");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn memory_is_freed_after_the_last_call() {
     let mut session = Session::new();
     session.begin(0, CLAUSE, None);
     session.begin(1, CLAUSE, None);
-    let freed = |both: Both<i32>| both.map(|side| has_event(&side, |event| matches!(event, Event::Delete { .. })));
+    let freed = |both: Both<i32>| both.map(|side| has_event(&side, |event| matches!(event, PluginCall::Delete { .. })));
     let mut dealloc = || freed(session.both(0, None, |side, _| side.dealloc(0, LOW, 16, false)));
     assert_eq!(dealloc(), [false, false]);
     assert_eq!(dealloc(), [false, true]);
@@ -311,7 +311,7 @@ fn memory_is_freed_after_the_last_handle() {
     session.on(Core::Rust, 0, None, |side, call| side.synchronize(call));
     assert_eq!(session.counts()[0], Vec::<String>::new());
     let forgotten = session.on(Core::Rust, 0, None, |side, _| side.forget());
-    assert!(matches!(forgotten.trace[..], [(0, Event::Delete { .. }), (0, Event::DestroyEvent { .. })]));
+    assert!(matches!(forgotten.trace[..], [(0, PluginCall::Delete { .. }), (0, PluginCall::DestroyEvent { .. })]));
     assert!(plugin::with(Core::Rust, |plugin| plugin.events.is_empty()));
 }
 
@@ -322,7 +322,7 @@ fn each_function_is_asked_for_by_its_own_name() {
     let mut session = Session::with(abilities);
     let run = session.on(Core::Rust, 0, None, |side, call| side.run(0, LOW, false, call));
     assert_eq!(run.value, 0);
-    assert!(matches!(run.trace[..], [(0, Event::Run { queue: Queue::Sync, .. })]));
+    assert!(matches!(run.trace[..], [(0, PluginCall::Run { queue: Queue::Sync, .. })]));
     session.on(Core::Rust, 0, None, |side, call| side.begin(0, &CLAUSE, call));
     session.on(Core::Rust, 0, None, |side, call| {
         side.forget();
@@ -330,5 +330,5 @@ fn each_function_is_asked_for_by_its_own_name() {
     });
     let freed = session.on(Core::Rust, 0, None, |side, _| side.dealloc(0, LOW, 16, false));
     assert_eq!(freed.value, 0);
-    assert!(matches!(freed.trace[..], [(0, Event::Delete { .. })]));
+    assert!(matches!(freed.trace[..], [(0, PluginCall::Delete { .. })]));
 }

@@ -1,6 +1,6 @@
 //! `cpp/harness.cpp`, linked with LLVM's core and with ours, both loaded into this process.
 
-use crate::plugin::{self, Abilities, Event, Function, Functions, Plugin};
+use crate::plugin::{self, Abilities, Function, Functions, Plugin, PluginCall};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use omptarget_tool::core::Core;
 use omptarget_tool::{build, process};
@@ -199,6 +199,9 @@ fn sides() -> MutexGuard<'static, [Side; 2]> {
     let sides = SIDES.get_or_init(|| {
         // SAFETY: the tests of this process wait for this function before they do anything.
         unsafe { std::env::set_var("LIBOMPTARGET_DEBUG", "1") };
+        // Stock's report of a transfer uses entries that are not there.
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("LIBOMPTARGET_INFO") };
         Mutex::new([Core::Rust, Core::Stock].map(|core| load(core).expect("the harness builds")))
     });
     sides.lock().unwrap_or_else(PoisonError::into_inner)
@@ -210,7 +213,7 @@ pub struct Outcome<R> {
     /// What it answered.
     pub value: R,
     /// Its calls of the plugin.
-    pub trace: Vec<(i32, Event)>,
+    pub trace: Vec<(i32, PluginCall)>,
     /// A plugin function failed.
     pub failed: bool,
     /// What it printed.

@@ -58,7 +58,7 @@ pub enum Queue {
 
 /// A call of a plugin function on a device, with its arguments, or `result` where it gives an address out.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum PluginCall {
     Alloc { size: i64, host: usize, kind: i32, result: usize },
     Delete { target: usize },
     Submit { target: usize, host: usize, size: i64, queue: Queue },
@@ -109,7 +109,7 @@ pub struct Plugin {
     /// It has failed.
     pub failed: bool,
     /// The calls so far.
-    pub trace: Vec<(i32, Event)>,
+    pub trace: Vec<(i32, PluginCall)>,
     /// What no plugin could have done: a use of memory, an event or a queue that is not there.
     pub faults: Vec<String>,
     has_queues: bool,
@@ -159,8 +159,8 @@ impl Plugin {
         if self.fails(function) { FAILED } else { 0 }
     }
 
-    fn note(&mut self, device: i32, event: Event) {
-        self.trace.push((device, event));
+    fn note(&mut self, device: i32, call: PluginCall) {
+        self.trace.push((device, call));
     }
 
     fn fault(&mut self, text: String) {
@@ -345,20 +345,20 @@ fn side_functions<const S: usize>(abilities: Abilities) -> Functions {
 type AsyncInfo<'a> = &'a mut *mut c_void;
 
 extern "C" fn init_requires<const S: usize>(flags: i64) -> i64 {
-    on(S, |plugin| plugin.note(-1, Event::Other { name: "init_requires", argument: flags }));
+    on(S, |plugin| plugin.note(-1, PluginCall::Other { name: "init_requires", argument: flags }));
     flags
 }
 
 extern "C" fn init_device<const S: usize>(device: i32) -> i32 {
     on(S, |plugin| {
-        plugin.note(device, Event::Other { name: "init_device", argument: 0 });
+        plugin.note(device, PluginCall::Other { name: "init_device", argument: 0 });
         plugin.code(Function::Init)
     })
 }
 
 extern "C" fn load_binary<const S: usize>(device: i32, image: usize) -> usize {
     on(S, |plugin| {
-        plugin.note(device, Event::Other { name: "load_binary", argument: image as i64 });
+        plugin.note(device, PluginCall::Other { name: "load_binary", argument: image as i64 });
         if plugin.fails(Function::LoadBinary) { 0 } else { image + 1 }
     })
 }
@@ -366,21 +366,21 @@ extern "C" fn load_binary<const S: usize>(device: i32, image: usize) -> usize {
 extern "C" fn data_alloc<const S: usize>(device: i32, size: i64, host: usize, kind: i32) -> usize {
     on(S, |plugin| {
         let result = plugin.alloc(size);
-        plugin.note(device, Event::Alloc { size, host, kind, result });
+        plugin.note(device, PluginCall::Alloc { size, host, kind, result });
         result
     })
 }
 
 extern "C" fn data_delete<const S: usize>(device: i32, target: usize) -> i32 {
     on(S, |plugin| {
-        plugin.note(device, Event::Delete { target });
+        plugin.note(device, PluginCall::Delete { target });
         plugin.delete(target);
         plugin.code(Function::Delete)
     })
 }
 
 fn submit(plugin: &mut Plugin, device: i32, target: usize, host: usize, size: i64, queue: Queue) -> i32 {
-    plugin.note(device, Event::Submit { target, host, size, queue });
+    plugin.note(device, PluginCall::Submit { target, host, size, queue });
     let code = plugin.code(Function::Submit);
     if code == 0 {
         plugin.copy(target, host, size, true);
@@ -406,7 +406,7 @@ extern "C" fn data_submit_async<const S: usize>(
 }
 
 fn retrieve(plugin: &mut Plugin, device: i32, host: usize, target: usize, size: i64, queue: Queue) -> i32 {
-    plugin.note(device, Event::Retrieve { host, target, size, queue });
+    plugin.note(device, PluginCall::Retrieve { host, target, size, queue });
     let code = plugin.code(Function::Retrieve);
     if code == 0 {
         plugin.copy(target, host, size, false);
@@ -432,12 +432,12 @@ extern "C" fn data_retrieve_async<const S: usize>(
 }
 
 extern "C" fn is_data_exchangable<const S: usize>(from: i32, to: i32) -> i32 {
-    on(S, |plugin| plugin.note(from, Event::Other { name: "is_data_exchangable", argument: to.into() }));
+    on(S, |plugin| plugin.note(from, PluginCall::Other { name: "is_data_exchangable", argument: to.into() }));
     i32::from(from != to)
 }
 
 fn exchange(plugin: &mut Plugin, from: i32, source: usize, to: i32, target: usize, size: i64, queue: Queue) -> i32 {
-    plugin.note(from, Event::Exchange { source, to, target, size, queue });
+    plugin.note(from, PluginCall::Exchange { source, to, target, size, queue });
     let code = plugin.code(Function::Exchange);
     if code == 0 {
         let bytes = plugin.device_bytes(source, size).to_vec();
@@ -468,7 +468,7 @@ extern "C" fn data_exchange_async<const S: usize>(
 
 /// The arguments of a launch, arrays by their first element; without teams the last three are 0.
 fn run(plugin: &mut Plugin, device: i32, numbers: [u64; 7], queue: Queue) -> i32 {
-    plugin.note(device, Event::Run { numbers, queue });
+    plugin.note(device, PluginCall::Run { numbers, queue });
     plugin.code(Function::Run)
 }
 
@@ -498,7 +498,6 @@ extern "C" fn run_region_async<const S: usize>(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the plugin border's")]
 extern "C" fn run_team_region<const S: usize>(
     device: i32,
     entry: usize,
@@ -513,7 +512,6 @@ extern "C" fn run_team_region<const S: usize>(
     on(S, |plugin| run(plugin, device, numbers, Queue::Sync))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the plugin border's")]
 extern "C" fn run_team_region_async<const S: usize>(
     device: i32,
     entry: usize,
@@ -538,13 +536,13 @@ extern "C" fn synchronize<const S: usize>(device: i32, info: AsyncInfo<'_>) -> i
         plugin.queues.remove(&info.addr());
         // As LLVM's plugin does, whatever came of it.
         *info = std::ptr::null_mut();
-        plugin.note(device, Event::Synchronize { queue });
+        plugin.note(device, PluginCall::Synchronize { queue });
         plugin.code(Function::Synchronize)
     })
 }
 
 extern "C" fn print_device_info<const S: usize>(device: i32) {
-    on(S, |plugin| plugin.note(device, Event::Other { name: "print_device_info", argument: 0 }));
+    on(S, |plugin| plugin.note(device, PluginCall::Other { name: "print_device_info", argument: 0 }));
 }
 
 extern "C" fn create_event<const S: usize>(device: i32, event: &mut usize) -> i32 {
@@ -557,7 +555,7 @@ extern "C" fn create_event<const S: usize>(device: i32, event: &mut usize) -> i3
             plugin.events.insert(result);
             *event = result;
         }
-        plugin.note(device, Event::CreateEvent { result });
+        plugin.note(device, PluginCall::CreateEvent { result });
         code
     })
 }
@@ -566,7 +564,7 @@ extern "C" fn record_event<const S: usize>(device: i32, event: usize, info: Asyn
     on(S, |plugin| {
         let queue = plugin.queue(info, true);
         plugin.event_exists(event);
-        plugin.note(device, Event::RecordEvent { event, queue });
+        plugin.note(device, PluginCall::RecordEvent { event, queue });
         plugin.code(Function::RecordEvent)
     })
 }
@@ -575,7 +573,7 @@ extern "C" fn wait_event<const S: usize>(device: i32, event: usize, info: AsyncI
     on(S, |plugin| {
         let queue = plugin.queue(info, true);
         plugin.event_exists(event);
-        plugin.note(device, Event::WaitEvent { event, queue });
+        plugin.note(device, PluginCall::WaitEvent { event, queue });
         plugin.code(Function::WaitEvent)
     })
 }
@@ -583,7 +581,7 @@ extern "C" fn wait_event<const S: usize>(device: i32, event: usize, info: AsyncI
 extern "C" fn sync_event<const S: usize>(device: i32, event: usize) -> i32 {
     on(S, |plugin| {
         plugin.event_exists(event);
-        plugin.note(device, Event::SyncEvent { event });
+        plugin.note(device, PluginCall::SyncEvent { event });
         plugin.code(Function::SyncEvent)
     })
 }
@@ -593,7 +591,7 @@ extern "C" fn destroy_event<const S: usize>(device: i32, event: usize) -> i32 {
         if !plugin.events.remove(&event) {
             plugin.fault(format!("event {event:#x} destroyed, which is not there"));
         }
-        plugin.note(device, Event::DestroyEvent { event });
+        plugin.note(device, PluginCall::DestroyEvent { event });
         plugin.code(Function::DestroyEvent)
     })
 }

@@ -157,7 +157,7 @@ fn mapped() -> impl Strategy<Value = Section> {
 /// One of `functions` fails, now and then.
 fn failure(functions: &'static [Function]) -> impl Strategy<Value = Failure> {
     let after = prop_oneof![4 => Just(0), 1 => Just(1)];
-    option::weighted(0.25, (prop::sample::select(functions), after))
+    option::weighted(0.3, (prop::sample::select(functions), after))
 }
 
 fn frees() -> impl Strategy<Value = Failure> {
@@ -173,8 +173,8 @@ fn begin() -> impl Strategy<Value = Step> {
         20 => section(),
         1 => at().prop_map(|at| Section { at, size: Size::Huge }),
     ];
-    let failures = failure(&[Alloc, CreateEvent, RecordEvent, Submit, Submit, WaitEvent]);
-    let attach = option::weighted(0.3, failure(&[CreateEvent, RecordEvent, Submit, WaitEvent, WaitEvent]));
+    let failures = failure(&[Alloc, CreateEvent, RecordEvent, RecordEvent, Submit, Submit, WaitEvent]);
+    let attach = option::weighted(0.4, failure(&[CreateEvent, RecordEvent, Submit, WaitEvent, WaitEvent, WaitEvent]));
     (section, base, flags, modifiers, 0..CALLS, failures, attach).prop_map(
         |(section, base, (to, always, implicit, update), (close, present, hold, named), call, failure, attach)| {
             Step::Begin(Begin {
