@@ -5,7 +5,7 @@
 mod mutex;
 pub mod rank;
 
-pub use mutex::{Guard, Mutex};
+pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
 pub use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub use std::sync::{Arc, OnceLock};

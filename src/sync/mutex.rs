@@ -90,6 +90,22 @@ impl<T> DerefMut for Borrowed<'_, T> {
     }
 }
 
+/// Lets threads wait for a change of what a [`Mutex`] guards.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// Lets go of the lock, waits for a notification, takes the lock again.
+    pub fn wait<T>(&self, guard: &mut Guard<'_, T>) {
+        self.0.wait(&mut guard.inner);
+    }
+
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct Guard<'m, T> {

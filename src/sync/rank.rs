@@ -6,7 +6,8 @@
 //! | rank | lock | taken by |
 //! | --- | --- | --- |
 //! | 1 | [`Rank::ENTRY`] | a transfer of one entry: LLVM's `LockGuard`, and the core while it copies, records or waits |
-//! | 2 | [`Rank::TABLE`] | look-ups, counts, insertion, removal: LLVM's `DataMapMtx` |
+//! | 2 | [`Rank::CALL`] | a plugin call on the queue of one call, a record on it by another call, its end |
+//! | 3 | [`Rank::TABLE`] | look-ups, counts, insertion, removal: LLVM's `DataMapMtx` |
 //!
 //! So the table lock is the innermost one: whoever holds an entry lock, or LLVM's `ShadowMtx`, may still look something
 //! up, and nobody waits for an entry while the table is locked. The one entry lock that is taken under the table lock
@@ -19,8 +20,10 @@ pub struct Rank(u8, &'static str);
 impl Rank {
     /// The lock of one mapping entry.
     pub const ENTRY: Self = Self(1, "entry");
+    /// The lock of one call's queue.
+    pub const CALL: Self = Self(2, "call");
     /// The lock of a device's mapping table.
-    pub const TABLE: Self = Self(2, "mapping table");
+    pub const TABLE: Self = Self(3, "mapping table");
 }
 
 #[cfg(debug_assertions)]
