@@ -2,9 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use super::call::{Call, Caller};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Rank};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank};
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
 
@@ -40,10 +41,40 @@ pub enum Origin {
 pub struct Transfer {
     /// Recorded after the newest copy to the device. Made at the first copy, kept as long as the entry.
     pub event: Option<Event>,
-    /// Serial of the call that recorded the event.
-    pub recorded_by: u64,
+    /// The call that recorded the event last.
+    pub recorded_by: Option<Arc<Call>>,
+    /// The call that made the entry: until it has issued all of its copies, parts of the entry may have no data.
+    pub made_by: Option<Arc<Call>>,
+    /// The calls that use the entry and may not be done.
+    users: Vec<Arc<Call>>,
     /// The first copy could not be issued: the entry has no data, and whoever meets it looks the range up again.
     pub failed: bool,
+}
+
+impl Transfer {
+    /// Notes that `call` uses the entry until it is done.
+    pub fn add_user(&mut self, call: &Arc<Call>) {
+        self.users.retain(|user| !user.is_done());
+        if !self.users.iter().any(|user| Arc::ptr_eq(user, call)) {
+            self.users.push(Arc::clone(call));
+        }
+    }
+
+    /// The other calls that use the entry and may not be done.
+    pub fn users_beside(&self, call: &Arc<Call>) -> Vec<Arc<Call>> {
+        self.users.iter().filter(|user| !user.is_done() && !Arc::ptr_eq(user, call)).map(Arc::clone).collect()
+    }
+
+    /// The call whose copy `call` has to come after, if there is one: not its own, and not one that is done.
+    pub fn recorded_by_another(&self, call: &Arc<Call>) -> Option<Event> {
+        let other = self.recorded_by.as_ref()?;
+        self.event.filter(|_| !Arc::ptr_eq(other, call) && !other.is_done())
+    }
+
+    /// The call that is still filling the entry, if it is another one.
+    pub fn filled_by_another(&self, call: &Arc<Call>) -> Option<Arc<Call>> {
+        self.made_by.as_ref().filter(|maker| !maker.is_filled() && !Arc::ptr_eq(maker, call)).map(Arc::clone)
+    }
 }
 
 /// A mapping of a host range to a device address.
@@ -64,6 +95,8 @@ pub struct Entry {
     dynamic: AtomicU64,
     hold: AtomicU64,
     transfer: Mutex<Transfer>,
+    /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
+    leaving: AtomicU64,
     may_contain_attached_pointers: AtomicBool,
     origin: Origin,
 }
@@ -94,6 +127,7 @@ impl Entry {
             dynamic: AtomicU64::new(counts.dynamic.0),
             hold: AtomicU64::new(counts.hold.0),
             transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
+            leaving: AtomicU64::new(0),
             may_contain_attached_pointers: AtomicBool::new(false),
             origin,
         }
@@ -156,6 +190,16 @@ impl Entry {
         counts
     }
 
+    /// The caller that leaves the entry. Exact under the table lock.
+    pub fn leaving(&self) -> Option<Caller> {
+        Some(Caller(self.leaving.load(Ordering::Relaxed))).filter(|caller| caller.0 != 0)
+    }
+
+    /// Marks the entry as left by a caller, or takes the mark off. Only the table does that, under its lock.
+    pub(super) fn set_leaving(&self, caller: Option<Caller>) {
+        self.leaving.store(caller.map_or(0, |caller| caller.0), Ordering::Relaxed);
+    }
+
     /// The lock that is held while a copy to the device is issued and recorded.
     pub const fn transfer(&self) -> &Mutex<Transfer> {
         &self.transfer
@@ -174,6 +218,12 @@ impl Entry {
     /// Whether a pointer inside the range may have been replaced by a device address.
     pub fn may_contain_attached_pointers(&self) -> bool {
         self.may_contain_attached_pointers.load(Ordering::Relaxed)
+    }
+
+    /// Whether a look-up of `range` would find this entry.
+    pub(super) fn matches(&self, range: HostRange) -> bool {
+        let extended = range.size() == 0 && self.host_base <= range.begin() && range.begin() < self.host_end;
+        extended || self.overlaps(range)
     }
 
     pub(super) fn overlaps(&self, range: HostRange) -> bool {

@@ -13,12 +13,16 @@
 
 #![forbid(unsafe_code)]
 
+mod call;
 mod counts;
 mod entry;
 mod lookup;
 mod table;
+mod uses;
 
+pub use call::{Call, Caller, Phase};
 pub use counts::{CountKind, RefCounts};
 pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};
 pub use table::{Association, Begin, BeginRequest, CountAction, End, EndRequest, Released, Table};
+pub use uses::{Use, Uses};

@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use super::call::Caller;
 use super::counts::{CountKind, RefCounts};
 use super::entry::{Entry, Origin};
 use super::lookup::{HostRange, Overlap};
+use super::uses::{Use, Uses};
 use crate::sync::Arc;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -138,7 +140,7 @@ impl fmt::Display for CountAction {
 pub enum Released {
     /// Out of the table: its memory goes with the last handle.
     Removed(Arc<Entry>),
-    /// Somebody joined meanwhile: it stays.
+    /// It does not carry the caller's mark: somebody took it over, or it is another mapping. It stays.
     Kept,
     /// It is not there any more: somebody else removed it.
     Missing,
@@ -165,6 +167,8 @@ pub struct Table {
     entries: BTreeMap<usize, Arc<Entry>>,
     /// No entry begins further than this from its base: how far a zero-length look-up has to search.
     widest: usize,
+    /// What a `delete` took out and its caller has not released yet.
+    detached: Vec<(Caller, Arc<Entry>)>,
 }
 
 impl Table {
@@ -219,20 +223,30 @@ impl Table {
 
     /// Looks a map clause up and counts it: what `getTargetPointer` does before any transfer.
     ///
-    /// Zero-length sections match extended ranges here. The overlap is returned for the log.
-    pub fn begin(&mut self, request: &BeginRequest) -> (Overlap, Begin) {
+    /// Zero-length sections match extended ranges here. The overlap is returned for the log. A mapping that another
+    /// caller is leaving is taken over: the one count that is left becomes this call's, and nothing is copied in.
+    pub fn begin(&mut self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
         let range = request.range;
         let (overlap, entry) = self.look_up(range, true);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || request.implicit => {
                 let entry = Arc::clone(entry);
-                let counts = if request.update {
-                    entry.update_counts(|counts| counts.increment(request.kind))
+                let (counts, is_new) = if request.update {
+                    uses.count(&entry, request.kind, false);
+                    let left = entry.leaving().is_some_and(|other| other != caller);
+                    // A mark of this caller's own is from a call that ended without releasing.
+                    entry.set_leaving(None);
+                    let counts = entry.update_counts(|counts| match left {
+                        true => *counts = RefCounts::first(request.kind, false),
+                        false => counts.increment(request.kind),
+                    });
+                    (counts, false)
                 } else {
-                    entry.counts()
+                    let counts = entry.counts();
+                    // A member is as new as this call found its struct.
+                    let is_new = uses.of(&entry).made.unwrap_or(counts.total().0 == 1);
+                    (counts, is_new)
                 };
-                // It may have been made with its parent by this very construct.
-                let is_new = !request.update && counts.total().0 == 1;
                 Begin::Exists { entry, counts, is_new }
             }
             Some(entry) => Begin::Extension { host_begin: entry.host_begin(), size: entry.size() },
@@ -250,29 +264,28 @@ impl Table {
 
     /// Looks a section up on exit and counts it out: what `getTgtPtrBegin` does.
     ///
-    /// The last user leaves the count at one and calls [`release`](Self::release) once its work is done.
-    pub fn end(&mut self, request: &EndRequest) -> (Overlap, End) {
+    /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
+    /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
+    /// caller is leaving nobody else counts, nor is last.
+    pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let (overlap, entry) = self.look_up(request.range, request.extended);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || !request.must_contain => {
                 let entry = Arc::clone(entry);
-                let kind = request.kind;
-                let last = entry.counts().is_last(kind, request.force_delete);
-                let action = match (request.update, request.force_delete, last) {
-                    (false, _, _) => CountAction::Suppressed,
-                    (true, false, false) => CountAction::Decremented,
-                    (true, false, true) => CountAction::Deferred,
-                    (true, true, false) => CountAction::Reset,
-                    (true, true, true) => CountAction::ResetDeferred,
+                let used = uses.and_then(|uses| uses.at_end(&entry));
+                let (last, action, counts) = match used {
+                    _ if entry.leaving().is_some_and(|other| other != caller) => {
+                        (false, CountAction::Suppressed, entry.counts())
+                    }
+                    Some(used) if !request.update => Self::settle(&entry, used, caller),
+                    Some(Use { settled: Some(_), .. }) => Self::settled(&entry, used.expect("matched"), caller),
+                    used => {
+                        if let Some(used) = used {
+                            used.counted -= u32::from(request.update);
+                        }
+                        self.count_out(&entry, request, caller)
+                    }
                 };
-                let counts = entry.update_counts(|counts| {
-                    if request.update && request.force_delete {
-                        counts.reset(kind);
-                    }
-                    if request.update && !last {
-                        counts.decrement(kind);
-                    }
-                });
                 End::Found { entry, counts, last, action }
             }
             _ if request.unified => End::Host,
@@ -281,10 +294,73 @@ impl Table {
         (overlap, answer)
     }
 
+    /// The plain way out, and a look-up that does not count.
+    fn count_out(
+        &mut self,
+        entry: &Arc<Entry>,
+        request: &EndRequest,
+        caller: Caller,
+    ) -> (bool, CountAction, RefCounts) {
+        let kind = request.kind;
+        let last = entry.counts().is_last(kind, request.force_delete);
+        let action = match (request.update, request.force_delete, last) {
+            (false, _, _) => return (last, CountAction::Suppressed, entry.counts()),
+            (true, false, false) => CountAction::Decremented,
+            (true, false, true) => CountAction::Deferred,
+            (true, true, false) => CountAction::Reset,
+            (true, true, true) => CountAction::ResetDeferred,
+        };
+        let counts = entry.update_counts(|counts| {
+            if request.force_delete {
+                counts.reset(kind);
+            }
+            if !last {
+                counts.decrement(kind);
+            }
+        });
+        if last {
+            entry.set_leaving(Some(caller));
+        }
+        if last && request.force_delete && self.remove(entry) {
+            self.detached.push((caller, Arc::clone(entry)));
+        }
+        (last, action, counts)
+    }
+
+    /// A member's look-up at the end of a region: the first one counts the struct out, so that all members and the
+    /// struct answer alike. The counts are shown as if that were still to come.
+    fn settle(entry: &Arc<Entry>, used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+        let last = *used.settled.get_or_insert_with(|| {
+            let last = entry.counts().is_last(used.kind, false);
+            if last {
+                entry.set_leaving(Some(caller));
+            } else {
+                entry.update_counts(|counts| counts.decrement(used.kind));
+            }
+            last
+        });
+        let mut counts = entry.counts();
+        if !last {
+            counts.increment(used.kind);
+        }
+        (last && entry.leaving() == Some(caller), CountAction::Suppressed, counts)
+    }
+
+    /// The struct's own look-up after that of a member.
+    fn settled(entry: &Arc<Entry>, used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+        used.settled = None;
+        used.counted -= 1;
+        // Somebody who took the entry over meanwhile took this call's count with it.
+        let last = entry.leaving() == Some(caller);
+        (last, if last { CountAction::Deferred } else { CountAction::Decremented }, entry.counts())
+    }
+
     /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it at `target_begin`.
-    pub fn insert(&mut self, request: &BeginRequest, target_begin: usize) -> Arc<Entry> {
+    pub fn insert(&mut self, request: &BeginRequest, target_begin: usize, uses: &mut Uses) -> Arc<Entry> {
         let counts = RefCounts::first(request.kind, false);
-        self.add(request.range, request.base, target_begin, request.name, Origin::Mapped, counts)
+        let entry = self.add(request.range, request.base, target_begin, request.name, Origin::Mapped, counts);
+        uses.count(&entry, request.kind, true);
+        entry
     }
 
     /// Adds an entry that LLVM makes by itself: `emplace` of the C++ list. Nothing happens if the range is taken.
@@ -348,19 +424,35 @@ impl Table {
         entry
     }
 
-    /// The last user is done with a mapping: one count less, and out of the table if that was the last one.
-    pub fn release(&mut self, range: HostRange, kind: CountKind) -> (Overlap, Released) {
+    /// The last user is done with a mapping: out of the table with it, if it still carries the caller's mark.
+    pub fn release(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
+        let detached = self.detached.iter().position(|(owner, entry)| *owner == caller && entry.matches(range));
+        if let Some(index) = detached {
+            return (Overlap::Inside, Released::Removed(self.detached.swap_remove(index).1));
+        }
         let (overlap, entry) = self.look_up(range, true);
         let released = match entry.map(Arc::clone) {
             None => Released::Missing,
-            Some(entry) if self.take_back(&entry, kind) => Released::Removed(entry),
+            Some(entry) if entry.leaving() == Some(caller) && self.take_back(&entry, kind) => Released::Removed(entry),
             Some(_) => Released::Kept,
         };
         (overlap, released)
     }
 
+    /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
+    pub fn take_detached(&mut self, caller: Caller) -> Vec<Arc<Entry>> {
+        self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
+    }
+
+    /// Whether the mapping of the pointer at `host`, which `caller` was leaving, has been taken over by somebody.
+    pub fn is_taken_over(&self, host: usize, caller: Caller) -> bool {
+        let pointer = HostRange::new(host, size_of::<usize>() as i64);
+        self.look_up(pointer, false).1.is_some_and(|entry| entry.leaving() != Some(caller))
+    }
+
     /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
     pub fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
+        entry.set_leaving(None);
         entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
     }
 

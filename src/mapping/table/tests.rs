@@ -6,6 +6,24 @@ use super::*;
 use crate::mapping::counts::Count;
 use CountKind::{Dynamic, Hold};
 
+const ME: Caller = Caller(1);
+const OTHER: Caller = Caller(2);
+
+/// The questions as one caller asks them, in calls that do nothing else.
+impl Table {
+    fn begins(&mut self, request: &BeginRequest) -> (Overlap, Begin) {
+        self.begin(request, ME, &mut Uses::default())
+    }
+
+    fn ends(&mut self, request: &EndRequest) -> (Overlap, End) {
+        self.end(request, ME, None)
+    }
+
+    fn inserts(&mut self, request: &BeginRequest, target: usize) -> Arc<Entry> {
+        self.insert(request, target, &mut Uses::default())
+    }
+}
+
 /// A map clause for `size` bytes at `begin`.
 fn clause(begin: usize, size: i64) -> BeginRequest {
     BeginRequest {
@@ -39,8 +57,8 @@ fn table(ranges: &[(usize, i64)]) -> Table {
     let mut table = Table::default();
     for (begin, size) in ranges {
         let request = clause(*begin, *size);
-        assert!(matches!(table.begin(&request), (Overlap::None, Begin::Create)));
-        table.insert(&request, begin + 0x10000);
+        assert!(matches!(table.begins(&request), (Overlap::None, Begin::Create)));
+        table.inserts(&request, begin + 0x10000);
     }
     table
 }
@@ -87,14 +105,14 @@ fn a_range_that_wraps_is_inside_nothing() {
     assert_eq!(overlap(&t, 120, -1), Overlap::ExtendsAfter);
     assert_eq!(overlap(&t, 90, -1), Overlap::ExtendsBoth);
     let high = usize::MAX - 10;
-    assert!(matches!(Table::default().begin(&clause(high, 100)).1, Begin::Wraps));
-    assert!(matches!(Table::default().begin(&clause(high, -5)).1, Begin::Wraps));
+    assert!(matches!(Table::default().begins(&clause(high, 100)).1, Begin::Wraps));
+    assert!(matches!(Table::default().begins(&clause(high, -5)).1, Begin::Wraps));
 }
 
 #[test]
 fn zero_length_ranges_match_the_extended_range() {
     let mut t = table(&[(300, 8)]);
-    t.insert(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
+    t.inserts(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
     let target = |host, extended| t.look_up(HostRange::new(host, 0), extended).1.map(|entry| entry.target_of(host));
     assert_eq!(target(100, true), Some(0x20000 - 100), "the base pointer itself");
     assert_eq!(target(150, true), Some(0x20000 - 50));
@@ -107,7 +125,7 @@ fn zero_length_ranges_match_the_extended_range() {
 #[test]
 fn a_match_inside_wins_over_an_extended_one() {
     let mut t = table(&[(120, 8)]);
-    t.insert(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
+    t.inserts(&BeginRequest { base: 100, ..clause(200, 40) }, 0x20000);
     let begin = |host| t.look_up(HostRange::new(host, 0), true).1.map(|entry| entry.host_begin());
     assert_eq!(begin(124), Some(120));
     assert_eq!(begin(110), Some(200), "past a neighbour that is no section of the same array");
@@ -116,7 +134,7 @@ fn a_match_inside_wins_over_an_extended_one() {
 #[test]
 fn map_clauses_count_one_mapping() {
     let mut t = table(&[(100, 50)]);
-    let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(110, 10)) else { panic!() };
+    let (_, Begin::Exists { counts, is_new, .. }) = t.begins(&clause(110, 10)) else { panic!() };
     assert_eq!((counts.dynamic(), is_new), (Count(2), false));
 }
 
@@ -124,39 +142,39 @@ fn map_clauses_count_one_mapping() {
 fn a_member_is_new_while_its_struct_has_one_user() {
     let mut t = table(&[(100, 50)]);
     let member = BeginRequest { update: false, ..clause(110, 10) };
-    assert!(matches!(t.begin(&member).1, Begin::Exists { is_new: true, .. }));
-    t.begin(&clause(100, 50));
-    assert!(matches!(t.begin(&member).1, Begin::Exists { is_new: false, .. }));
+    assert!(matches!(t.begins(&member).1, Begin::Exists { is_new: true, .. }));
+    t.begins(&clause(100, 50));
+    assert!(matches!(t.begins(&member).1, Begin::Exists { is_new: false, .. }));
 }
 
 #[test]
 fn only_an_implicit_map_may_extend() {
     let mut t = table(&[(100, 50)]);
-    assert!(matches!(t.begin(&clause(140, 20)).1, Begin::Extension { host_begin: 100, size: 50 }));
-    assert!(matches!(t.begin(&BeginRequest { implicit: true, ..clause(140, 20) }).1, Begin::Exists { .. }));
+    assert!(matches!(t.begins(&clause(140, 20)).1, Begin::Extension { host_begin: 100, size: 50 }));
+    assert!(matches!(t.begins(&BeginRequest { implicit: true, ..clause(140, 20) }).1, Begin::Exists { .. }));
 }
 
 #[test]
 fn present_creates_nothing() {
     let mut t = table(&[]);
-    assert!(matches!(t.begin(&BeginRequest { present: true, ..clause(100, 8) }).1, Begin::NotPresent));
-    assert!(matches!(t.begin(&BeginRequest { present: true, ..clause(100, 0) }).1, Begin::NotPresent));
+    assert!(matches!(t.begins(&BeginRequest { present: true, ..clause(100, 8) }).1, Begin::NotPresent));
+    assert!(matches!(t.begins(&BeginRequest { present: true, ..clause(100, 0) }).1, Begin::NotPresent));
 }
 
 #[test]
 fn unified_memory_uses_the_host_unless_mapped_or_close() {
     let mut t = table(&[(100, 50)]);
     let unified = |begin, size| BeginRequest { unified: true, ..clause(begin, size) };
-    assert!(matches!(t.begin(&unified(100, 8)).1, Begin::Exists { .. }));
-    assert!(matches!(t.begin(&unified(300, 8)).1, Begin::Host));
-    assert!(matches!(t.begin(&unified(300, 0)).1, Begin::Nothing));
-    assert!(matches!(t.begin(&BeginRequest { close: true, ..unified(300, 8) }).1, Begin::Create));
-    assert!(matches!(t.end(&EndRequest { unified: true, ..exit(300, 8) }).1, End::Host));
-    assert!(matches!(t.end(&exit(300, 8)).1, End::Nothing));
+    assert!(matches!(t.begins(&unified(100, 8)).1, Begin::Exists { .. }));
+    assert!(matches!(t.begins(&unified(300, 8)).1, Begin::Host));
+    assert!(matches!(t.begins(&unified(300, 0)).1, Begin::Nothing));
+    assert!(matches!(t.begins(&BeginRequest { close: true, ..unified(300, 8) }).1, Begin::Create));
+    assert!(matches!(t.ends(&EndRequest { unified: true, ..exit(300, 8) }).1, End::Host));
+    assert!(matches!(t.ends(&exit(300, 8)).1, End::Nothing));
 }
 
 fn found(table: &mut Table, request: &EndRequest) -> (bool, CountAction, RefCounts) {
-    match table.end(request).1 {
+    match table.ends(request).1 {
         End::Found { last, action, counts, .. } => (last, action, counts),
         other => panic!("{other:?}"),
     }
@@ -165,20 +183,23 @@ fn found(table: &mut Table, request: &EndRequest) -> (bool, CountAction, RefCoun
 #[test]
 fn the_last_user_leaves_the_count_at_one_until_it_is_done() {
     let mut t = table(&[(100, 50)]);
-    t.begin(&clause(100, 50));
+    t.begins(&clause(100, 50));
     assert_eq!(found(&mut t, &exit(100, 50)).1, CountAction::Decremented);
     let (last, action, counts) = found(&mut t, &exit(100, 50));
     assert_eq!((last, action, counts), (true, CountAction::Deferred, RefCounts::first(Dynamic, false)));
-    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Removed(_)));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Removed(_)));
     assert!(t.is_empty());
 }
 
 #[test]
-fn somebody_who_joins_keeps_the_mapping() {
+fn somebody_who_joins_takes_the_mapping_over() {
     let mut t = table(&[(100, 50)]);
     assert!(found(&mut t, &exit(100, 50)).0);
-    t.begin(&clause(100, 50));
-    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Kept));
+    let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut Uses::default()) else {
+        panic!()
+    };
+    assert_eq!((counts, is_new), (RefCounts::first(Dynamic, false), false), "the one count that was left");
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
     assert!(!t.is_empty());
 }
 
@@ -186,17 +207,18 @@ fn somebody_who_joins_keeps_the_mapping() {
 fn a_late_release_finds_nothing() {
     let mut t = table(&[(100, 50)]);
     let range = exit(100, 50).range;
-    assert!(matches!(t.release(range, Dynamic).1, Released::Removed(_)));
-    assert!(matches!(t.release(range, Dynamic).1, Released::Missing));
+    found(&mut t, &exit(100, 50));
+    assert!(matches!(t.release(range, Dynamic, ME).1, Released::Removed(_)));
+    assert!(matches!(t.release(range, Dynamic, ME).1, Released::Missing));
 }
 
 #[test]
 fn delete_resets_its_own_count_only() {
     let mut t = table(&[(100, 50)]);
     for _ in 0..3 {
-        t.begin(&clause(100, 50));
+        t.begins(&clause(100, 50));
     }
-    t.begin(&BeginRequest { kind: Hold, ..clause(100, 50) });
+    t.begins(&BeginRequest { kind: Hold, ..clause(100, 50) });
     let delete = EndRequest { force_delete: true, ..exit(100, 50) };
     let (last, action, counts) = found(&mut t, &delete);
     assert_eq!((last, action), (false, CountAction::Reset), "the hold count is not zero");
@@ -208,7 +230,7 @@ fn delete_resets_its_own_count_only() {
 #[test]
 fn delete_by_the_last_user_is_deferred() {
     let mut t = table(&[(100, 50)]);
-    t.begin(&clause(100, 50));
+    t.begins(&clause(100, 50));
     let delete = EndRequest { force_delete: true, ..exit(100, 50) };
     assert_eq!(found(&mut t, &delete), (true, CountAction::ResetDeferred, RefCounts::first(Dynamic, false)));
 }
@@ -225,8 +247,8 @@ fn an_uncounted_look_up_changes_nothing() {
 #[test]
 fn exit_may_have_to_match_the_whole_range() {
     let mut t = table(&[(100, 50)]);
-    assert!(matches!(t.end(&EndRequest { update: false, ..exit(140, 20) }).1, End::Nothing));
-    assert!(matches!(t.end(&EndRequest { update: false, must_contain: false, ..exit(140, 20) }).1, End::Found { .. }));
+    assert!(matches!(t.ends(&EndRequest { update: false, ..exit(140, 20) }).1, End::Nothing));
+    assert!(matches!(t.ends(&EndRequest { update: false, must_contain: false, ..exit(140, 20) }).1, End::Found { .. }));
 }
 
 #[test]
@@ -251,7 +273,7 @@ fn associated_entries_count_forever() {
     t.associate(HostRange::new(100, 50), 0x9000);
     let delete = EndRequest { force_delete: true, ..exit(100, 50) };
     assert!(!found(&mut t, &delete).0);
-    assert!(matches!(t.release(exit(100, 50).range, Dynamic).1, Released::Kept));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
 }
 
 #[test]
@@ -269,7 +291,8 @@ fn emplace_leaves_what_is_there() {
 fn a_handle_outlives_the_place_in_the_table() {
     let mut t = table(&[(100, 50)]);
     let handle = Arc::clone(t.exact(100).unwrap());
-    let (_, Released::Removed(removed)) = t.release(handle_range(&handle), Dynamic) else { panic!() };
+    found(&mut t, &exit(100, 50));
+    let (_, Released::Removed(removed)) = t.release(handle_range(&handle), Dynamic, ME) else { panic!() };
     assert!(t.is_empty() && Arc::into_inner(removed).is_none(), "the other handle is still there");
     assert!(!t.remove(&handle), "removed once");
     assert!(Arc::into_inner(handle).is_some());
@@ -280,11 +303,136 @@ fn a_new_mapping_at_the_same_place_is_another_entry() {
     let mut t = table(&[(100, 50)]);
     let old = Arc::clone(t.exact(100).unwrap());
     t.remove(&old);
-    t.insert(&clause(100, 50), 0x7000);
+    t.inserts(&clause(100, 50), 0x7000);
     assert!(!t.remove(&old), "not the one that was asked for");
     assert!(t.exact(100).is_some());
 }
 
 fn handle_range(entry: &Entry) -> HostRange {
     HostRange::new(entry.host_begin(), 50)
+}
+
+#[test]
+fn the_one_who_took_over_is_last_in_turn() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &exit(100, 50));
+    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    let (_, End::Found { last, .. }) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
+    assert!(last);
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept), "not the former one's any more");
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
+}
+
+#[test]
+fn a_mapping_taken_over_counts_by_the_kind_of_its_new_user() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &exit(100, 50));
+    t.begin(&BeginRequest { kind: Hold, ..clause(100, 50) }, OTHER, &mut Uses::default());
+    assert_eq!(t.exact(100).unwrap().counts(), RefCounts::first(Hold, false));
+}
+
+#[test]
+fn on_a_left_mapping_nobody_else_counts_nor_is_last() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &exit(100, 50));
+    for update in [true, false] {
+        let request = EndRequest { update, ..exit(100, 50) };
+        let (_, End::Found { last, counts, .. }) = t.end(&request, OTHER, None) else { panic!() };
+        assert_eq!((last, counts), (false, RefCounts::first(Dynamic, false)));
+    }
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept));
+    assert!(found(&mut t, &exit(100, 50)).0, "the one who leaves stays last");
+}
+
+#[test]
+fn a_stale_mark_is_taken_off_by_its_callers_next_map() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &exit(100, 50));
+    let (_, Begin::Exists { counts, .. }) = t.begins(&clause(100, 50)) else { panic!() };
+    assert_eq!(counts.dynamic(), Count(2), "as LLVM counts");
+}
+
+#[test]
+fn delete_takes_the_mapping_out_at_once() {
+    let mut t = table(&[(100, 50)]);
+    let delete = EndRequest { force_delete: true, ..exit(100, 50) };
+    assert!(found(&mut t, &delete).0);
+    assert!(t.is_empty());
+    let again = t.begin(&clause(100, 50), OTHER, &mut Uses::default()).1;
+    assert!(matches!(again, Begin::Create), "a later map copies afresh");
+    t.inserts(&clause(100, 50), 0x7000);
+    let (_, Released::Removed(old)) = t.release(delete.range, Dynamic, ME) else { panic!() };
+    assert_eq!(old.target_begin(), 100 + 0x10000);
+    assert_eq!(t.exact(100).unwrap().target_begin(), 0x7000, "the new one stays");
+}
+
+#[test]
+fn a_delete_that_was_never_released_is_found_by_its_caller() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &EndRequest { force_delete: true, ..exit(100, 50) });
+    assert!(t.take_detached(OTHER).is_empty());
+    assert_eq!(t.take_detached(ME).len(), 1);
+    assert!(t.take_detached(ME).is_empty());
+}
+
+#[test]
+fn members_are_as_new_as_the_call_found_their_struct() {
+    let mut t = Table::default();
+    let (mut maker, mut joiner) = (Uses::default(), Uses::default());
+    let member = BeginRequest { update: false, ..clause(110, 8) };
+    t.insert(&clause(100, 50), 0x7000, &mut maker);
+    t.begin(&clause(100, 50), OTHER, &mut joiner);
+    let mut is_new = |caller, uses: &mut Uses| match t.begin(&member, caller, uses).1 {
+        Begin::Exists { is_new, .. } => is_new,
+        other => panic!("{other:?}"),
+    };
+    assert!(is_new(ME, &mut maker), "though somebody has joined");
+    assert!(!is_new(OTHER, &mut joiner));
+}
+
+#[test]
+fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
+    let mut t = Table::default();
+    let (mut first, mut second) = (Uses::default(), Uses::default());
+    t.insert(&clause(100, 50), 0x7000, &mut first);
+    t.begin(&clause(100, 50), OTHER, &mut second);
+    (first.launched, second.launched) = (true, true);
+    let member = EndRequest { update: false, ..exit(110, 8) };
+    let parent = exit(100, 50);
+    let mut ends = |request: &EndRequest, caller, uses: &mut Uses| match t.end(request, caller, Some(uses)).1 {
+        End::Found { last, counts, action, .. } => (last, counts.dynamic(), action),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ends(&member, ME, &mut first), (false, Count(2), CountAction::Suppressed), "shown as LLVM shows it");
+    assert_eq!(ends(&member, OTHER, &mut second), (true, Count(1), CountAction::Suppressed), "the first has left");
+    assert_eq!(ends(&member, ME, &mut first), (false, Count(1), CountAction::Suppressed), "and stays not last");
+    assert_eq!(ends(&parent, ME, &mut first), (false, Count(1), CountAction::Suppressed), "so does its struct");
+    assert_eq!(ends(&parent, OTHER, &mut second), (true, Count(1), CountAction::Deferred));
+}
+
+#[test]
+fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
+    let mut t = Table::default();
+    let mut uses = Uses::default();
+    t.insert(&clause(100, 50), 0x7000, &mut uses);
+    uses.launched = true;
+    let ends = |t: &mut Table, request: &EndRequest, uses: &mut Uses| match t.end(request, ME, Some(uses)).1 {
+        End::Found { last, counts, .. } => (last, counts.dynamic()),
+        other => panic!("{other:?}"),
+    };
+    let member = EndRequest { update: false, ..exit(110, 8) };
+    assert_eq!(ends(&mut t, &member, &mut uses), (true, Count(1)));
+    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    assert_eq!(ends(&mut t, &member, &mut uses), (false, Count(1)));
+    assert_eq!(ends(&mut t, &exit(100, 50), &mut uses), (false, Count(1)), "its count is the other's now");
+}
+
+#[test]
+fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
+    let mut t = table(&[(100, 50)]);
+    found(&mut t, &exit(100, 50));
+    assert!(!t.is_taken_over(108, ME));
+    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    assert!(t.is_taken_over(108, ME));
+    assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
 }
