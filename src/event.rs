@@ -1,22 +1,43 @@
 //! The event API as the core sees it: one event an entry, kept, recorded after each copy to the device, waited for on
-//! the queue of whoever uses the copy. The host never blocks here.
+//! the queue of whoever uses the copy. The host never waits for the device here, but for copies from the device that
+//! must come after the work of a call whose queue is just being given back.
 //!
 //! Without events (`LIBOMPTARGET_MAP_FORCE_ATOMIC=false`, or a plugin that has none) everything succeeds at once.
 
-use crate::device::CallRecord;
-use crate::mapping::Transfer;
-use crate::plugin_api::{Done, Plugin};
+use crate::device::{CallRecord, destroy};
+use crate::mapping::{Call, Event, Phase, Transfer};
+use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{Address, report};
+use crate::sync::Arc;
+use omptarget_abi::AsyncInfo;
+use std::ffi::c_void;
 
 /// Makes the call's later work come after the newest copy into an entry, whose lock is held.
 ///
-/// Nothing is to be done for a copy that the call issued itself: its queue is in order.
+/// Nothing is to be done for a copy that the call issued itself, as its queue is in order, nor for one that is done.
 pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
-    let Some(event) = transfer.event.filter(|_| transfer.recorded_by != record.serial()) else { return Ok(()) };
-    // SAFETY: the event is this plugin's and lives as long as the entry; the queue is the call's.
-    let done = unsafe { plugin.wait_event(event, record.queue()) };
+    let Some(event) = transfer.recorded_by_another(record.call()) else { return Ok(()) };
+    wait(plugin, event, record)
+}
+
+fn wait(plugin: &Plugin, event: Event, record: &mut CallRecord) -> Done {
+    // SAFETY: the event is this plugin's and lives as long as its entry or this function; the queue is the call's.
+    let done = record.issue(|queue| unsafe { plugin.wait_event(event, queue) });
     if done.is_err() {
         report!("Failed to wait for event {}.", Address(event.address()));
+    }
+    done
+}
+
+fn create(plugin: &Plugin) -> Result<Option<Event>, Failed> {
+    plugin.create_event().inspect_err(|_| report!("Failed to create event"))
+}
+
+fn record_on(plugin: &Plugin, event: Event, queue: *mut AsyncInfo) -> Done {
+    // SAFETY: the event is this plugin's and lives as long as the entry; the queue is the call's, under its lock.
+    let done = unsafe { plugin.record_event(event, queue) };
+    if done.is_err() {
+        report!("Failed to set dependence on event {}", Address(event.address()));
     }
     done
 }
@@ -27,24 +48,56 @@ pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallR
 pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
     let (event, is_new) = match transfer.event {
         Some(event) => (event, false),
-        None => match plugin.create_event() {
-            Ok(Some(event)) => (event, true),
-            Ok(None) => return Ok(()),
-            Err(failed) => {
-                report!("Failed to create event");
-                return Err(failed);
-            }
+        None => match create(plugin)? {
+            Some(event) => (event, true),
+            None => return Ok(()),
         },
     };
-    // SAFETY: the event is this plugin's and lives as long as the entry; the queue is the call's.
-    if let Err(failed) = unsafe { plugin.record_event(event, record.queue()) } {
-        report!("Failed to set dependence on event {}", Address(event.address()));
+    if let Err(failed) = record.issue(|queue| record_on(plugin, event, queue)) {
         if is_new {
-            crate::device::destroy(plugin, event);
+            destroy(plugin, event);
         }
         return Err(failed);
     }
     transfer.event = Some(event);
-    transfer.recorded_by = record.serial();
+    transfer.recorded_by = Some(Arc::clone(record.call()));
     Ok(())
+}
+
+/// Makes the call's later work come after all that `others` have issued so far.
+///
+/// Each wait is for work issued before, so that two calls which wait for each other's do not lock up.
+pub fn order_after_calls(plugin: &Plugin, others: &[Arc<Call>], record: &mut CallRecord) -> Done {
+    for other in others {
+        let queue = other.queue();
+        if queue.phase == Phase::Synchronizing {
+            other.wait_until_finished(queue);
+            continue;
+        }
+        if queue.address == 0 {
+            continue;
+        }
+        let Some(event) = create(plugin)? else { return Ok(()) };
+        let mut info = AsyncInfo { queue: queue.address as *mut c_void };
+        let recorded = record_on(plugin, event, &raw mut info);
+        drop(queue);
+        let ordered = recorded.and_then(|()| wait(plugin, event, record));
+        // A queue that waits for an event has taken note of its record.
+        let destroyed = destroy(plugin, event);
+        ordered?;
+        if !destroyed {
+            return Err(Failed(omptarget_abi::OFFLOAD_FAIL));
+        }
+    }
+    Ok(())
+}
+
+/// Blocks until all that the call has issued so far is done, in the middle of the call.
+pub fn wait_for_own(plugin: &Plugin, record: &mut CallRecord) -> Done {
+    let Some(event) = create(plugin)? else { return record.drain() };
+    let recorded = record.issue(|queue| record_on(plugin, event, queue));
+    // SAFETY: recorded just now.
+    let waited = recorded.and_then(|()| unsafe { plugin.sync_event(event) });
+    destroy(plugin, event);
+    waited
 }

@@ -16,6 +16,7 @@
 #include "omprs/src/bridge/list.rs.h"
 
 #include <cstddef>
+#include <iterator>
 #include <new>
 
 // Rust's Entry and the ABI package have the same numbers.
@@ -111,6 +112,10 @@ void HostDataToTargetListTy::emplace(uintptr_t HstPtrBase, uintptr_t HstPtrBegin
                       {HstPtrBase, HstPtrBegin, HstPtrEnd, TgtPtrBegin, UseHoldRefCount, Name, IsRefCountINF});
 }
 
+ShadowPtrListTy::iterator ShadowPtrListTy::erase(iterator It) {
+  return omprs::isTakenOver(*D, It->first) ? std::next(It) : Map.erase(It);
+}
+
 //===----------------------------------------------------------------------===//
 // DeviceTy: making, initialising
 //===----------------------------------------------------------------------===//
@@ -152,7 +157,7 @@ static omprs::Device *newCore(const RTLInfoTy *RTL) {
 
 DeviceTy::DeviceTy(RTLInfoTy *RTL)
     : Core(newCore(RTL)), DeviceID(*omprs::deviceID(*Core)), RTL(RTL), RTLDeviceID(*omprs::rtlDeviceID(*Core)),
-      HasPendingGlobals(false), HostDataToTargetMap(Core), DataMapMtx(Core) {}
+      HasPendingGlobals(false), HostDataToTargetMap(Core), ShadowPtrMap(Core), DataMapMtx(Core) {}
 
 DeviceTy::~DeviceTy() {
   if (DeviceID != -1 && (getInfoLevel() & OMP_INFOTYPE_DUMP_TABLE)) {

@@ -136,7 +136,24 @@ struct ShadowPtrValTy {
   void *TgtPtrVal;
 };
 /// By the pointer's host address.
-typedef std::map<void *, ShadowPtrValTy> ShadowPtrListTy;
+class ShadowPtrListTy {
+  using MapTy = std::map<void *, ShadowPtrValTy>;
+  MapTy Map;
+  const omprs::Device *D;
+
+public:
+  using iterator = MapTy::iterator;
+
+  explicit ShadowPtrListTy(const omprs::Device *D) : D(D) {}
+
+  iterator begin() { return Map.begin(); }
+  iterator end() { return Map.end(); }
+  iterator find(void *HstPtrAddr) { return Map.find(HstPtrAddr); }
+  ShadowPtrValTy &operator[](void *HstPtrAddr) { return Map[HstPtrAddr]; }
+  /// Erases the pointer and answers the next one. Does not erase if somebody has taken over the mapping that the
+  /// caller was leaving: the host's value will be needed again.
+  iterator erase(iterator It);
+};
 
 /// Constructors and destructors of a library's device globals that are still to be run.
 struct PendingCtorDtorListsTy {

@@ -105,6 +105,8 @@ pub mod ffi {
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
         unsafe fn associate_ptr(device: &Device, hst_ptr_begin: *mut Void, tgt_ptr_begin: *mut Void, size: i64) -> i32;
+        #[cxx_name = "isTakenOver"]
+        unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool;
         #[cxx_name = "disassociatePtr"]
         unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32;
 
@@ -262,7 +264,9 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         unified: is_unified(arguments.requires_flags),
     };
     let (pointer, is_last) = device.target_begin(&request);
-    answer(pointer, is_last)
+    let answer = answer(pointer, is_last);
+    device::set_held(answer.entry);
+    answer
 }
 
 /// # Safety
@@ -289,6 +293,13 @@ unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32 {
 /// # Safety
 ///
 /// Sound with any arguments; cxx asks for it because of the pointer.
+unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool {
+    device.is_taken_over(hst_ptr.addr())
+}
+
+/// # Safety
+///
+/// Sound with any arguments; cxx asks for it because of the pointer.
 unsafe fn alloc_data(device: &Device, size: i64, hst_ptr: *mut Void, kind: i32) -> *mut Void {
     device.plugin().data_alloc(size, hst_ptr.addr(), kind).cast()
 }
@@ -308,7 +319,7 @@ unsafe fn submit_data(device: &Device, tgt_ptr: *mut Void, hst_ptr: *mut Void, s
     // SAFETY: `info` is the call's own.
     let record = unsafe { device.record(call(info)) };
     // SAFETY: the ranges are valid by this function's contract.
-    device::code(unsafe { device.submit(tgt_ptr.cast(), hst_ptr.cast(), size, record) })
+    device::code(unsafe { device.submit_unlocked(tgt_ptr.cast(), hst_ptr.cast(), size, record) })
 }
 
 /// # Safety
@@ -392,9 +403,9 @@ unsafe fn create_event(device: &Device, event: *mut *mut Void) -> i32 {
 unsafe fn record_event(device: &Device, event: *mut Void, info: *mut AsyncInfo) -> i32 {
     let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
     // SAFETY: `info` is the call's own.
-    let queue = unsafe { device.record(call(info)) }.queue();
+    let record = unsafe { device.record(call(info)) };
     // SAFETY: the event is valid by this function's contract.
-    device::code(unsafe { device.plugin().record_event(event, queue) })
+    device::code(record.issue(|queue| unsafe { device.plugin().record_event(event, queue) }))
 }
 
 /// # Safety
@@ -403,9 +414,9 @@ unsafe fn record_event(device: &Device, event: *mut Void, info: *mut AsyncInfo) 
 unsafe fn wait_event(device: &Device, event: *mut Void, info: *mut AsyncInfo) -> i32 {
     let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
     // SAFETY: `info` is the call's own.
-    let queue = unsafe { device.record(call(info)) }.queue();
+    let record = unsafe { device.record(call(info)) };
     // SAFETY: the event is valid by this function's contract.
-    device::code(unsafe { device.plugin().wait_event(event, queue) })
+    device::code(record.issue(|queue| unsafe { device.plugin().wait_event(event, queue) }))
 }
 
 /// # Safety

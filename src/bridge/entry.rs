@@ -54,6 +54,7 @@ unsafe fn retain(entry: *const Entry) {
 ///
 /// `entry` is a handle that C++ holds on an entry of `device`, and gives up here.
 unsafe fn release(device: &Device, entry: *const Entry) {
+    device::unset_held(entry);
     // SAFETY: every handle that C++ holds is from `Arc::into_raw`, see `Pin::into_raw`.
     let entry = unsafe { Arc::from_raw(entry) };
     drop(Pin::new(entry, device.plugin()));

@@ -4,34 +4,85 @@
 //! record there and hands the plugin the `__tgt_async_info` inside that record. So every call ends in
 //! `DeviceTy::synchronize`, also with a plugin that has no queues; the queue is synchronised on the device it belongs
 //! to, whoever asks; and what the call uses stays alive until then.
+//!
+//! Some of LLVM's calls into the core take no `AsyncInfoTy`. They find the record of their thread, see [`current`].
 
 use super::Plugin;
 use super::pin::let_go;
-use crate::mapping::Entry;
+use crate::mapping::{Call, Caller, Entry, Uses};
 use crate::plugin_api::Done;
 use crate::sync::{Arc, AtomicU64, Ordering};
 use omptarget_abi::AsyncInfo;
 use std::cell::Cell;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 
-/// Serial of the next record. 0 is nobody's.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+// No destructors: device destructors run when thread-locals may be gone.
+thread_local! {
+    static CALLER: Cell<u64> = const { Cell::new(0) };
+    static CURRENT: Cell<*mut CallRecord> = const { Cell::new(null_mut()) };
+    static HELD: Cell<*const Entry> = const { Cell::new(null()) };
+}
 
-// No destructor: device destructors run when thread-locals may be gone.
-thread_local!(static OPEN: Cell<usize> = const { Cell::new(0) });
+/// This thread as a caller.
+pub fn caller() -> Caller {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if CALLER.get() == 0 {
+        CALLER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    Caller(CALLER.get())
+}
 
 /// Whether this thread is inside a call that has a record.
 pub fn open_on_this_thread() -> bool {
-    OPEN.get() > 0
+    !CURRENT.get().is_null()
+}
+
+/// The record of this thread's call, if it has one for `plugin`'s device.
+///
+/// # Safety
+///
+/// No other reference to the record is in use.
+pub unsafe fn current<'r>(plugin: &Arc<Plugin>) -> Option<&'r mut CallRecord> {
+    // SAFETY: null, or the record that this thread made last and has not taken back; the contract excludes aliases.
+    let record = unsafe { CURRENT.get().as_mut() };
+    record.filter(|record| Arc::ptr_eq(&record.plugin, plugin))
+}
+
+/// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
+pub fn set_held(entry: *const Entry) {
+    HELD.set(entry);
+}
+
+/// Notes that LLVM has dropped its handle on `entry`.
+pub fn unset_held(entry: *const Entry) {
+    if HELD.get() == entry {
+        HELD.set(null());
+    }
+}
+
+/// The entry that this thread has looked up on exit and whose handle it still has.
+///
+/// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's.
+pub fn held() -> Option<Arc<Entry>> {
+    let entry = NonNull::new(HELD.get().cast_mut())?;
+    // SAFETY: C++ holds a handle on it, made by `Arc::into_raw`: `unset_held` is called before that one is dropped.
+    unsafe { Arc::increment_strong_count(entry.as_ptr()) };
+    // SAFETY: the count was raised for this very handle.
+    Some(unsafe { Arc::from_raw(entry.as_ptr()) })
 }
 
 /// What the core knows of one call.
 #[derive(Debug)]
 pub struct CallRecord {
-    serial: u64,
+    call: Arc<Call>,
     plugin: Arc<Plugin>,
     queue: AsyncInfo,
-    pins: Vec<Arc<Entry>>,
+    /// What it did with which entries.
+    pub uses: Uses,
+    /// Entries that it uses and that other calls were still filling when it looked them up.
+    pub unfilled: Vec<Arc<Entry>>,
+    /// The record that was this thread's current one before.
+    outer: *mut CallRecord,
 }
 
 impl CallRecord {
@@ -45,14 +96,16 @@ impl CallRecord {
         // SAFETY: live and this thread's own, by this function's contract.
         let queue = unsafe { &mut (*info.as_ptr()).queue };
         if queue.is_null() {
-            let record = Self {
-                serial: NEXT.fetch_add(1, Ordering::Relaxed),
+            let record = Box::into_raw(Box::new(Self {
+                call: Arc::default(),
                 plugin: Arc::clone(plugin),
                 queue: AsyncInfo { queue: null_mut() },
-                pins: Vec::new(),
-            };
-            OPEN.set(OPEN.get() + 1);
-            *queue = Box::into_raw(Box::new(record)).cast();
+                uses: Uses::default(),
+                unfilled: Vec::new(),
+                outer: CURRENT.get(),
+            }));
+            CURRENT.set(record);
+            *queue = record.cast();
         }
         // SAFETY: made above or by an earlier call; the contract says that no other reference to it is in use.
         unsafe { &mut *queue.cast() }
@@ -67,26 +120,53 @@ impl CallRecord {
         // SAFETY: live and this thread's own, by this function's contract.
         let queue = unsafe { &mut (*info.as_ptr()).queue };
         let record = NonNull::new(std::mem::replace(queue, null_mut()).cast())?;
-        OPEN.set(OPEN.get().saturating_sub(1));
         // SAFETY: from `Box::into_raw` in `of`, and taken once.
-        Some(*unsafe { Box::from_raw(record.as_ptr()) })
+        let taken: Self = *unsafe { Box::from_raw(record.as_ptr()) };
+        taken.unlink(record.as_ptr());
+        Some(taken)
     }
 
-    /// Tells this call from every other one.
-    pub const fn serial(&self) -> u64 {
-        self.serial
+    /// Takes this record, which was at `address`, out of its thread's chain of open ones.
+    fn unlink(&self, address: *mut Self) {
+        if CURRENT.get() == address {
+            return CURRENT.set(self.outer);
+        }
+        let mut inner = CURRENT.get();
+        // SAFETY: the chain holds this thread's open records, and ends with null.
+        while let Some(record) = unsafe { inner.as_mut() } {
+            if record.outer == address {
+                record.outer = self.outer;
+            }
+            inner = record.outer;
+        }
     }
 
-    /// The queue as the plugin sees it.
-    pub const fn queue(&mut self) -> *mut AsyncInfo {
-        &raw mut self.queue
+    /// The call, as entries know it.
+    pub const fn call(&self) -> &Arc<Call> {
+        &self.call
+    }
+
+    /// Calls the plugin with the call's queue, under the call's lock.
+    pub fn issue<R>(&mut self, call: impl FnOnce(*mut AsyncInfo) -> R) -> R {
+        let mut queue = self.call.queue();
+        let result = call(&raw mut self.queue);
+        queue.address = self.queue.queue.addr();
+        result
     }
 
     /// Keeps `entry`, its device memory and its event until this call has been synchronised.
     pub fn pin(&mut self, entry: &Arc<Entry>) {
-        if !self.pins.iter().any(|pinned| Arc::ptr_eq(pinned, entry)) {
-            self.pins.push(Arc::clone(entry));
+        self.uses.of(entry);
+    }
+
+    /// Waits for all work on the queue so far, in the middle of the call.
+    pub fn drain(&mut self) -> Done {
+        if self.queue.queue.is_null() {
+            return Ok(());
         }
+        let plugin = Arc::clone(&self.plugin);
+        // SAFETY: the plugin put the queue there, for the device of this record.
+        self.issue(|queue| unsafe { plugin.synchronize(queue) })
     }
 
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.
@@ -94,11 +174,12 @@ impl CallRecord {
         let done = if self.queue.queue.is_null() {
             Ok(())
         } else {
-            let queue = self.queue();
+            self.call.set_synchronizing();
             // SAFETY: the plugin put the queue there, for the device of this record.
-            unsafe { self.plugin.synchronize(queue) }
+            unsafe { self.plugin.synchronize(&raw mut self.queue) }
         };
-        for entry in self.pins {
+        self.call.finish(done.is_ok());
+        for entry in self.unfilled.into_iter().chain(self.uses.into_entries()) {
             let_go(&self.plugin, entry);
         }
         done

@@ -5,7 +5,7 @@
 mod call;
 mod pin;
 
-pub use call::{CallRecord, open_on_this_thread};
+pub use call::{CallRecord, caller, open_on_this_thread, set_held, unset_held};
 pub use pin::{Pin, destroy};
 
 use crate::event;
@@ -152,6 +152,10 @@ impl Device {
     ) -> TargetPointer<'_> {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
+        // A former call of this thread may have ended without giving these back.
+        for entry in self.table.lock().take_detached(caller()) {
+            pin::let_go(&self.plugin, entry);
+        }
         loop {
             // SAFETY: the same contract.
             match unsafe { self.try_target_pointer(request, copy, record) } {
@@ -175,13 +179,12 @@ impl Device {
         let (host, size) = (Address(range.begin()), range.size());
         log_look_up(range);
         let mut table = self.table.lock();
-        let (overlap, begin) = table.begin(request);
+        let (overlap, begin) = table.begin(request, caller(), &mut record.uses);
         log_overlap(overlap);
         match begin {
             Begin::Exists { entry, counts, is_new } => {
                 drop(table);
                 let entry = self.pin(entry);
-                record.pin(&entry);
                 let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
                 info!(
                     flag::MAPPING_EXISTS,
@@ -203,7 +206,7 @@ impl Device {
                 if target.is_null() {
                     return Err(Refused::Fails);
                 }
-                let entry = self.pin(table.insert(request, target.addr()));
+                let entry = self.pin(table.insert(request, target.addr(), &mut record.uses));
                 // SAFETY: the host range is valid by this function's contract.
                 unsafe { self.use_new(table, &entry, request, copy.to, record) }?;
                 Ok(TargetPointer::mapped(entry, range, true))
@@ -252,10 +255,11 @@ impl Device {
         record: &mut CallRecord,
     ) -> Done {
         // Locked before the table is let go: nobody can use the entry before its copy has been issued, nor miss it.
-        let transfer = moves.then(|| entry.transfer().lock_unshared());
+        let mut transfer = entry.transfer().lock_unshared();
+        transfer.add_user(record.call());
+        transfer.made_by = Some(Arc::clone(record.call()));
         let counts = entry.counts();
         drop(table);
-        record.pin(entry);
         info!(
             flag::MAPPING_CHANGED,
             self.plugin.device(),
@@ -267,7 +271,9 @@ impl Device {
             // SAFETY: the name is valid by this function's contract.
             unsafe { report::variable_name(request.name) },
         );
-        let Some(mut transfer) = transfer else { return Ok(()) };
+        if !moves {
+            return Ok(());
+        }
         // SAFETY: the host range is valid by this function's contract, and the target was made for it.
         let copied = unsafe { self.copy_in(&mut transfer, entry, request.range, record) };
         transfer.failed = copied.is_err();
@@ -291,6 +297,10 @@ impl Device {
         record: &mut CallRecord,
     ) -> Result<Pin<'d>, Refused> {
         let mut transfer = entry.transfer().lock();
+        transfer.add_user(record.call());
+        if transfer.filled_by_another(record.call()).is_some() {
+            record.unfilled.push(Arc::clone(&entry));
+        }
         let failed = transfer.failed;
         let done = if failed {
             Err(Refused::Again)
@@ -354,7 +364,9 @@ impl Device {
     pub fn target_begin(&self, request: &EndRequest) -> (TargetPointer<'_>, bool) {
         let range = request.range;
         log_look_up(range);
-        let (overlap, end) = self.table.lock().end(request);
+        // SAFETY: no record is in use here: this function is given none.
+        let record = unsafe { call::current(&self.plugin) };
+        let (overlap, end) = self.table.lock().end(request, caller(), record.map(|record| &mut record.uses));
         log_overlap(overlap);
         match end {
             End::Found { entry, counts, last, action } => {
@@ -393,7 +405,7 @@ impl Device {
     /// A mapping that somebody else has removed meanwhile is no error.
     pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
         log_look_up(range);
-        let (overlap, released) = self.table.lock().release(range, kind);
+        let (overlap, released) = self.table.lock().release(range, kind, caller());
         log_overlap(overlap);
         let Released::Removed(entry) = released else { return OFFLOAD_SUCCESS };
         let (host, target, name) = (entry.host_begin(), Address(entry.target_begin()), entry.name());
@@ -473,6 +485,12 @@ impl Device {
         OFFLOAD_FAIL
     }
 
+    /// Whether somebody has taken over the mapping of the pointer at `host`, which this thread was leaving: its host
+    /// value will be needed again.
+    pub fn is_taken_over(&self, host: usize) -> bool {
+        self.table.lock().is_taken_over(host, caller())
+    }
+
     /// Loads an image: `load_binary`.
     ///
     /// # Safety
@@ -500,7 +518,40 @@ impl Device {
             );
         });
         // SAFETY: the same contract.
-        unsafe { self.plugin.data_submit(target, host, size, record.queue()) }
+        record.issue(|queue| unsafe { self.plugin.data_submit(target, host, size, queue) })
+    }
+
+    /// As [`submit`](Self::submit), for a caller that holds no entry's lock: if the target is in an entry that this
+    /// thread has looked up, the copy is ordered with the others into it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`submit`](Self::submit).
+    pub unsafe fn submit_unlocked(
+        &self,
+        target: *mut c_void,
+        host: *mut c_void,
+        size: i64,
+        record: &mut CallRecord,
+    ) -> Done {
+        let Some(entry) = self.held_at(target) else {
+            // SAFETY: the same contract.
+            return unsafe { self.submit(target, host, size, record) };
+        };
+        record.pin(&entry);
+        let mut transfer = entry.transfer().lock();
+        transfer.add_user(record.call());
+        event::order_after_copy(&self.plugin, &transfer, record)?;
+        // SAFETY: the same contract.
+        unsafe { self.submit(target, host, size, record) }?;
+        self.record_copy(&mut transfer, record)
+    }
+
+    /// The entry that this thread has looked up and not dropped, if `target` is in its memory.
+    fn held_at(&self, target: *const c_void) -> Option<Pin<'_>> {
+        let entry = self.pin(call::held()?);
+        let inside = target.addr().wrapping_sub(entry.target_begin()) < entry.size();
+        inside.then_some(entry)
     }
 
     /// Copies from the device: `retrieveData`.
@@ -518,8 +569,24 @@ impl Device {
                 ),
             );
         });
+        let entry = self.held_at(target);
+        if let Some(entry) = &entry {
+            record.pin(entry);
+            let mut transfer = entry.transfer().lock();
+            let others = transfer.users_beside(record.call());
+            transfer.add_user(record.call());
+            drop(transfer);
+            if self.use_events {
+                event::order_after_calls(&self.plugin, &others, record)?;
+            }
+        }
         // SAFETY: the same contract.
-        unsafe { self.plugin.data_retrieve(host, target, size, record.queue()) }
+        record.issue(|queue| unsafe { self.plugin.data_retrieve(host, target, size, queue) })?;
+        // LLVM puts the host's pointers back as soon as this returns.
+        match entry {
+            Some(entry) if entry.may_contain_attached_pointers() => event::wait_for_own(&self.plugin, record),
+            _ => Ok(()),
+        }
     }
 
     /// Has a line printed for a copy, if LLVM's information level asks for it.
@@ -556,7 +623,7 @@ impl Device {
         record: &mut CallRecord,
     ) -> Done {
         // SAFETY: the same contract.
-        unsafe { self.plugin.data_exchange(source, &to.plugin, target, size, record.queue()) }
+        record.issue(|queue| unsafe { self.plugin.data_exchange(source, &to.plugin, target, size, queue) })
     }
 
     /// Launches a region: `runTeamRegion`, or `runRegion` without `teams`.
@@ -565,14 +632,34 @@ impl Device {
     ///
     /// `region` and its arguments are valid for this device. `record` is the call's.
     pub unsafe fn run(&self, region: &Region, teams: bool, record: &mut CallRecord) -> Done {
-        let queue = record.queue();
-        if teams {
-            // SAFETY: the same contract.
-            unsafe { self.plugin.run_team_region(region, queue) }
-        } else {
-            // SAFETY: the same contract.
-            unsafe { self.plugin.run_region(region, queue) }
+        self.end_of_copies_in(record)?;
+        record.issue(|queue| {
+            if teams {
+                // SAFETY: the same contract.
+                unsafe { self.plugin.run_team_region(region, queue) }
+            } else {
+                // SAFETY: the same contract.
+                unsafe { self.plugin.run_region(region, queue) }
+            }
+        })
+    }
+
+    /// The call will issue no more copies to the device for its mappings. Entries that other calls were still filling
+    /// are waited for, until their copies have been issued; each call says so of itself first, so that none waits for
+    /// one that waits for it.
+    fn end_of_copies_in(&self, record: &mut CallRecord) -> Done {
+        record.uses.launched = true;
+        record.call().set_filled();
+        for entry in std::mem::take(&mut record.unfilled) {
+            let maker = entry.transfer().lock().filled_by_another(record.call());
+            if let Some(maker) = maker {
+                maker.wait_until_filled();
+            }
+            let ordered = event::order_after_copy(&self.plugin, &entry.transfer().lock(), record);
+            pin::let_go(&self.plugin, entry);
+            ordered?;
         }
+        Ok(())
     }
 
     /// Waits for the work of the call that `info` belongs to, on the device that it was given to: `synchronize`.
