@@ -1,7 +1,7 @@
 //! `HostDataToTargetTy`: C++ sees the head of an [`Entry`], and calls these for the rest.
 
 use super::{AsyncInfo, call};
-use crate::device::{Device, Pin};
+use crate::device::{self, Device, Pin};
 use crate::mapping::Entry;
 use crate::sync::Arc;
 use omptarget_abi::{OFFLOAD_FAIL, OFFLOAD_SUCCESS};

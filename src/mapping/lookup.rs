@@ -64,6 +64,17 @@ impl Overlap {
         matches!(self, Self::ExtendsAfter | Self::ExtendsBoth)
     }
 
+    /// How `range` lies to an entry that it matches.
+    pub(super) fn of(entry: &Entry, range: HostRange) -> Self {
+        if range.size() == 0 {
+            Self::Inside
+        } else if entry.host_begin() <= range.begin() {
+            Self::with_left(entry, range)
+        } else {
+            Self::with_right(entry, range)
+        }
+    }
+
     /// `entry` begins at or before the range.
     pub(super) fn with_left(entry: &Entry, range: HostRange) -> Self {
         match range.end() {

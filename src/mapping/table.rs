@@ -428,7 +428,8 @@ impl Table {
     pub fn release(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
         let detached = self.detached.iter().position(|(owner, entry)| *owner == caller && entry.matches(range));
         if let Some(index) = detached {
-            return (Overlap::Inside, Released::Removed(self.detached.swap_remove(index).1));
+            let (_, entry) = self.detached.swap_remove(index);
+            return (Overlap::of(&entry, range), Released::Removed(entry));
         }
         let (overlap, entry) = self.look_up(range, true);
         let released = match entry.map(Arc::clone) {

@@ -181,6 +181,7 @@ fn empty_ranges_find_the_extended_range() {
     assert_eq!((ours.value.target, stock.value.target), (target - 8, 0));
     assert_eq!(session.counts(), [["1+0"], ["1+0"]]);
 
+    session.both(0, None, |side, _| side.end(0, &End { size: 0, ..EXIT }));
     let [ours, stock] = session.both(0, None, |side, _| side.dealloc(0, LOW, 0, false));
     assert_eq!((ours.value, stock.value), (0, OFFLOAD_FAIL));
     assert_eq!(session.counts(), [vec![], vec!["1+0".to_owned()]]);
@@ -276,7 +277,26 @@ fn a_call_does_not_wait_for_its_own_copy() {
     session.begin(0, CLAUSE, None);
     assert_eq!(session.begin(0, CLAUSE, None).map(|side| waits(&side)), [0, 1]);
     session.both(0, None, |side, call| side.synchronize(call));
-    assert_eq!(session.begin(0, CLAUSE, None).map(|side| waits(&side)), [1, 1], "another call at the same address");
+    assert_eq!(session.begin(0, CLAUSE, None).map(|side| waits(&side)), [0, 1], "another call, but the copy is done");
+}
+
+#[test]
+fn members_follow_their_struct() {
+    let mut session = Session::new();
+    let member = Begin { update: false, ..CLAUSE };
+    let is_new = |both: Both<Answer>| both.map(|side| side.value.is_new);
+    session.begin(0, CLAUSE, None);
+    session.begin(1, CLAUSE, None);
+    assert_eq!(is_new(session.begin(0, member, None)), [true, false], "who made it copies its members");
+    assert_eq!(is_new(session.begin(1, member, None)), [false, false]);
+}
+
+#[test]
+fn only_the_last_user_releases() {
+    let mut session = Session::new();
+    session.begin(0, CLAUSE, None);
+    let codes = session.both(0, None, |side, _| side.dealloc(0, LOW, 16, false)).map(|side| side.value);
+    assert_eq!((codes, session.counts()), ([0, 0], [vec!["1+0".to_owned()], vec![]]));
 }
 
 #[test]
@@ -293,9 +313,10 @@ fn memory_is_freed_after_the_last_call() {
     session.begin(0, CLAUSE, None);
     session.begin(1, CLAUSE, None);
     let freed = |both: Both<i32>| both.map(|side| has_event(&side, |event| matches!(event, PluginCall::Delete { .. })));
-    let mut dealloc = || freed(session.both(0, None, |side, _| side.dealloc(0, LOW, 16, false)));
-    assert_eq!(dealloc(), [false, false]);
-    assert_eq!(dealloc(), [false, true]);
+    for last in [false, true] {
+        assert_eq!(session.both(0, None, |side, _| side.end(0, &EXIT)).map(|side| side.value.is_last), [last; 2]);
+    }
+    assert_eq!(freed(session.both(0, None, |side, _| side.dealloc(0, LOW, 16, false))), [false, true]);
     // The harness still has the handle of the last look-up.
     session.both(0, None, |side, _| side.forget());
     assert_eq!(freed(session.both(0, None, |side, call| side.synchronize(call))), [false, false]);
@@ -307,7 +328,7 @@ fn memory_is_freed_after_the_last_handle() {
     let mut session = Session::new();
     let named = Begin { name: NAME.as_ptr().addr(), ..CLAUSE };
     session.on(Core::Rust, 0, None, |side, call| side.begin(0, &named, call));
-    session.on(Core::Rust, 0, None, |side, _| side.dealloc(0, LOW, 16, false));
+    session.on(Core::Rust, 0, None, |side, _| side.leave(0, LOW, 16));
     session.on(Core::Rust, 0, None, |side, call| side.synchronize(call));
     assert_eq!(session.counts()[0], Vec::<String>::new());
     let forgotten = session.on(Core::Rust, 0, None, |side, _| side.forget());
@@ -328,7 +349,7 @@ fn each_function_is_asked_for_by_its_own_name() {
         side.forget();
         side.synchronize(call)
     });
-    let freed = session.on(Core::Rust, 0, None, |side, _| side.dealloc(0, LOW, 16, false));
+    let freed = session.on(Core::Rust, 0, None, |side, _| side.leave(0, LOW, 16));
     assert_eq!(freed.value, 0);
     assert!(matches!(freed.trace[..], [(0, PluginCall::Delete { .. })]));
 }

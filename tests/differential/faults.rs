@@ -143,7 +143,7 @@ fn failed_frees_remove_the_mapping() {
                 session.on(Core::Rust, 0, None, |side, call| side.synchronize(call));
             }
             let fault = Some((function, 0));
-            let freed = session.on(Core::Rust, 0, fault, |side, _| side.dealloc(0, LOW, 16, false));
+            let freed = session.on(Core::Rust, 0, fault, |side, _| side.leave(0, LOW, 16));
             assert_eq!((freed.value, freed.failed), if pinned { (0, false) } else { (code, true) });
             assert_eq!(state(&session).0, before.0);
             session.on(Core::Rust, 0, fault.filter(|_| pinned), |side, call| side.synchronize(call));
@@ -158,7 +158,7 @@ fn a_failed_synchronisation_lets_go() {
     let mut session = Session::new();
     let before = state(&session);
     session.on(Core::Rust, 0, None, |side, call| begin(side, call, CLAUSE));
-    session.on(Core::Rust, 0, None, |side, _| side.dealloc(0, LOW, 16, false));
+    session.on(Core::Rust, 0, None, |side, _| side.leave(0, LOW, 16));
     let done = session.on(Core::Rust, 0, Some((Function::Synchronize, 0)), |side, call| side.synchronize(call));
     assert_eq!(done.value, FAILED);
     assert_eq!(state(&session), before);

@@ -150,6 +150,13 @@ functions! {
 const MAX_ROWS: usize = 128;
 
 impl Side {
+    /// What the last user of a mapping does: it counts itself out, and releases.
+    pub fn leave(&self, device: i32, host: usize, size: i64) -> i32 {
+        let exit = End { host, size, update: true, hold: false, must_contain: true, force_delete: false };
+        assert!(self.end(device, &exit).is_last, "somebody else uses it");
+        self.dealloc(device, host, size, false)
+    }
+
     /// The mappings of device 0, by host address.
     pub fn table(&self) -> Vec<Row> {
         let none = RawRow { begin: 0, end: 0, name: 0, target: 0, dynamic: [0; 24], hold: [0; 24], attached: false };
