@@ -58,6 +58,31 @@ pub struct TargetTable {
     pub entries_end: *mut OffloadEntry,
 }
 
+/// `__tgt_device_image`: the code for one kind of device inside the program.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DeviceImage {
+    /// First byte of the code.
+    pub image_start: *mut c_void,
+    /// One past the last byte.
+    pub image_end: *mut c_void,
+    /// First entry.
+    pub entries_begin: *mut OffloadEntry,
+    /// One past the last entry.
+    pub entries_end: *mut OffloadEntry,
+}
+
+/// `__tgt_device_info`: what interoperability objects tell of a device.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DeviceInfo {
+    /// Its context, or null.
+    pub context: *mut c_void,
+    /// The driver's device, or null.
+    pub device: *mut c_void,
+}
+
+const _: () = assert!(size_of::<DeviceImage>() == 32 && size_of::<DeviceInfo>() == 16);
 const _: () = assert!(size_of::<AsyncInfo>() == 8);
 const _: () = assert!(size_of::<TargetTable>() == 16);
 const _: () = assert!(size_of::<OffloadEntry>() == 32 && offset_of!(OffloadEntry, flags) == 24);
