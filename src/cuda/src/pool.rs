@@ -43,7 +43,7 @@ impl<T: Copy + Eq + Hash> Pool<T> {
         let count = inner.all.len().max(1);
         let filled = inner.fill(count, make);
         // One is enough for now, whatever happened to the rest.
-        inner.free.pop().ok_or(()).or_else(|()| Err(filled.expect_err("filling made none")))
+        inner.free.pop().ok_or_else(|| filled.expect_err("filling made none"))
     }
 
     /// Puts one back. False, and nothing happens, if it is not of this pool or is there already.
