@@ -5,6 +5,7 @@ pub mod build;
 pub mod core;
 pub mod demo;
 pub mod doctor;
+pub mod emulator;
 pub mod install;
 pub mod lit;
 pub mod llvm;
@@ -14,8 +15,14 @@ pub mod paths;
 pub mod process;
 pub mod program;
 pub mod progress;
+pub mod retarget;
 pub mod setup;
 pub mod test;
 pub mod totals;
+pub mod wrap;
 
 mod apt;
+
+// What the emulated CUDA device asks of an image is written down once, with the device.
+#[path = "../../../tests/cuda-emulator/src/tag.rs"]
+mod tag;

@@ -5,11 +5,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::Core;
 use omptarget_tool::lit::{self, Cores};
-use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, setup, test};
+use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -103,6 +103,24 @@ Examples:
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
     },
+    /// Make the x86-64 device images in a program into images of the emulated CUDA device
+    #[command(after_help = "\
+The program then offloads to a CUDA device whose driver is the emulated one (tests/cuda-emulator).
+Example:
+  omptarget retarget ./my-program")]
+    Retarget {
+        /// A program or shared object that was compiled with -fopenmp-targets=x86_64-pc-linux-gnu
+        file: PathBuf,
+    },
+    /// Compile C for the emulated CUDA device: clang, then `retarget` on what it links
+    #[command(after_help = "\
+A command line for a real GPU may be given as it is.
+Example:
+  omptarget cc -O2 -fopenmp -fopenmp-targets=nvptx64-nvidia-cuda my-program.c -o my-program")]
+    Cc(Compile),
+    /// Compile C++ for the emulated CUDA device, like `cc`
+    #[command(name = "c++")]
+    Cxx(Compile),
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
     /// Show a small offload program at work: which device, which mappings, which transfers
@@ -178,6 +196,15 @@ for each step without such a count. The exit code is 1 when any failed.")]
     },
 }
 
+/// What `cc` and `c++` take.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+struct Compile {
+    /// The compiler's arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    args: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -217,6 +244,17 @@ fn run(cli: Cli) -> Result<bool> {
             println!("removed {count} files from {}", prefix.display());
         }
         Command::Abi { file, against } => return abi::report(&file, against.as_deref()),
+        Command::Retarget { file } => {
+            let found = retarget::retarget(&file)?;
+            ensure!(
+                found != retarget::Found::default(),
+                "{} has no device image for x86-64: compile it with -fopenmp-targets=x86_64-pc-linux-gnu",
+                file.display()
+            );
+            println!("{}: {} images changed, {} as they should be", file.display(), found.changed, found.already);
+        }
+        Command::Cc(compile) => return wrap::run("clang-14", &compile.args),
+        Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
         Command::Demo => return demo::report(),
         Command::Lit { core, repeat, filter } => return Ok(lit::report(core, repeat, filter.as_deref())?.0),
