@@ -42,8 +42,7 @@ pub fn retarget(file: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// Where in a linked file its device images are: shared objects of their own inside a section, with the table of
-/// offload entries that makes them device images.
+/// Where in a linked file its device images are: shared objects of their own inside one of its sections.
 fn images(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     let host = object::File::parse(bytes)?;
     ensure!(
@@ -77,7 +76,8 @@ fn image_len(bytes: &[u8]) -> Option<usize> {
     }
     let len = tag::len(bytes)?;
     let image = object::File::parse(bytes.get(..len)?).ok()?;
-    image.section_by_name("omp_offloading_entries").map(|_| len)
+    // Four letters and some zeroes can happen by chance; a dynamic section that is one, not.
+    image.section_by_name(".dynamic").and_then(|section| section.data().ok()).filter(|data| !data.is_empty()).map(|_| len)
 }
 
 /// Writes a file anew, with the permissions of the old one, so that nobody ever sees half of it.

@@ -74,7 +74,12 @@ impl Env {
             account: Account::Off,
             gone: false,
         };
+        let mut visible = None;
         for (name, value) in vars {
+            if name == VISIBLE {
+                visible = Some(value);
+                continue;
+            }
             let Some(name) = name.to_str().filter(|name| name.starts_with("EMU_")) else { continue };
             let text = value.to_str().unwrap_or("\u{fffd}");
             let known = match name {
@@ -109,8 +114,20 @@ impl Env {
                 return Err(format!("{name}={text:?} is not a value that this switch takes"));
             }
         }
+        if let Some(list) = visible {
+            env.devices = count_visible(list.to_str().unwrap_or(""), env.devices);
+        }
         Ok(env)
     }
+}
+
+/// A real driver's own switch: which devices there are.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// As CUDA documents it, the list ends at the first number that is no device. All devices being alike, only the count
+/// matters.
+fn count_visible(list: &str, devices: usize) -> usize {
+    list.split(',').map_while(|item| item.trim().parse::<usize>().ok().filter(|&device| device < devices)).count()
 }
 
 fn set<T>(slot: &mut T, value: Option<T>) -> bool {
@@ -164,6 +181,12 @@ mod tests {
         assert_eq!(env.account, Account::Strict);
         assert!(env.strict_context && env.poison && !env.check);
         assert_eq!(env.delay, Duration::from_micros(300));
+    }
+
+    #[test]
+    fn the_drivers_own_list_of_devices_counts() {
+        let devices = |list: &str| read(&[("CUDA_VISIBLE_DEVICES", list), ("EMU_DEVICES", "3")]).expect("fine").devices;
+        assert_eq!(["", "1", "0,2", "2,7,0", "-1", "0,x"].map(devices), [0, 1, 2, 1, 0, 1]);
     }
 
     #[test]

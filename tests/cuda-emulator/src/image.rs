@@ -232,7 +232,14 @@ impl<'a> Checker<'a> {
             return None;
         }
         let count = self.count_symbols()?;
-        let symbols = self.check_symbols(count, strings)?;
+        let table = self.offset_of(self.tag(elf::DT_SYMTAB)?, count.checked_mul(SYMBOL_LEN)?)?;
+        if self.tag(elf::DT_SYMENT)? != SYMBOL_LEN {
+            return None;
+        }
+        let mut symbols = self.check_symbols(table, count, strings)?;
+        for (name, symbol) in self.local_symbols()? {
+            symbols.entry(name).or_insert(symbol);
+        }
         self.check_versions(count, strings_len)?;
         let relative = self.check_relocations(count)?;
         self.check_functions(&relative)?;
@@ -270,11 +277,24 @@ impl<'a> Checker<'a> {
         Some(count)
     }
 
-    fn check_symbols(&self, count: usize, strings: &[u8]) -> Option<BTreeMap<String, Symbol>> {
-        let table = self.offset_of(self.tag(elf::DT_SYMTAB)?, count.checked_mul(SYMBOL_LEN)?)?;
-        if self.tag(elf::DT_SYMENT)? != SYMBOL_LEN {
-            return None;
+    /// The whole symbol table, if it has not been stripped: constants of a program are local in an x86 image, where
+    /// on a GPU they would be global.
+    fn local_symbols(&self) -> Option<BTreeMap<String, Symbol>> {
+        let (table, count) = (self.file.long(40)?, self.file.half(60)?);
+        let section = |i: usize| (i < count).then(|| table + i * 64);
+        for at in (0..count).map(|i| table + i * 64) {
+            if self.file.word(at + 4)? == elf::SHT_SYMTAB.0 as usize {
+                let strings = section(self.file.word(at + 40)?)?;
+                let start = self.file.long(strings + 24)?;
+                let strings = self.file.0.get(start..start.checked_add(self.file.long(strings + 32)?)?)?;
+                return self.check_symbols(self.file.long(at + 24)?, self.file.long(at + 32)? / SYMBOL_LEN, strings);
+            }
         }
+        Some(BTreeMap::new())
+    }
+
+    /// A symbol table's definitions.
+    fn check_symbols(&self, table: usize, count: usize, strings: &[u8]) -> Option<BTreeMap<String, Symbol>> {
         let mut symbols = BTreeMap::new();
         for at in (0..count).map(|i| table + i * SYMBOL_LEN) {
             let name = strings.get(self.file.word(at)?..)?.split(|&byte| byte == 0).next()?;
@@ -284,8 +304,9 @@ impl<'a> Checker<'a> {
             let placed = match kind {
                 _ if section == usize::from(elf::SHN_UNDEF.0) => continue,
                 elf::STT_FUNC => self.has(value, size.max(1), elf::PF_X),
-                elf::STT_OBJECT => self.has(value, size.max(1), ProgramFlags(0)),
-                elf::STT_NOTYPE | elf::STT_SECTION | elf::STT_TLS => value <= tag::MAX_LEN,
+                // Of no size: a mark at the end of something.
+                elf::STT_OBJECT => size == 0 || self.has(value, size, ProgramFlags(0)),
+                elf::STT_NOTYPE | elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS => value <= tag::MAX_LEN,
                 _ => false,
             };
             if !placed {

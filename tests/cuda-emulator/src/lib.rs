@@ -24,6 +24,8 @@
 //! | `EMU_ACCOUNT` | 1, `strict` | at exit and on abort, one line that counts what was never released; with `strict`, a good exit code becomes 97 |
 //! | `EMU_GONE` | 1 | from the end of `main` on the driver is gone: calls answer 4 |
 //!
+//! `CUDA_VISIBLE_DEVICES` limits the devices as it does for a real driver.
+//!
 //! A code after which CUDA asks to end the process, such as 700 or 719, stays with the current context, also when
 //! `EMU_FAIL` has brought it up.
 //!
