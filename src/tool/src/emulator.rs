@@ -28,8 +28,9 @@ fn library() -> Result<PathBuf> {
     let mut command = Command::new(&cargo);
     command.current_dir(paths::root());
     command.args(["build", "--release", "--quiet", "--package", "omptarget-cuda-emulator", "--lib"]);
-    let output = process::run(command.arg("--message-format=json-render-diagnostics"))
-        .context("the emulated CUDA driver does not build (`cargo build --release --package omptarget-cuda-emulator` says more)")?;
+    let output = process::run(command.arg("--message-format=json-render-diagnostics")).context(
+        "the emulated CUDA driver does not build (`cargo build --release --package omptarget-cuda-emulator` says more)",
+    )?;
     artifact(&String::from_utf8_lossy(&output.stdout))
         .context("cargo built no shared library of package omptarget-cuda-emulator")
 }

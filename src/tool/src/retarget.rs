@@ -45,10 +45,7 @@ pub fn retarget(file: &Path) -> Result<Found> {
 /// Where in a linked file its device images are: shared objects of their own inside one of its sections.
 fn images(bytes: &[u8]) -> Result<Vec<Range<usize>>> {
     let host = object::File::parse(bytes)?;
-    ensure!(
-        matches!(host.kind(), object::ObjectKind::Executable | object::ObjectKind::Dynamic),
-        "it is not linked"
-    );
+    ensure!(matches!(host.kind(), object::ObjectKind::Executable | object::ObjectKind::Dynamic), "it is not linked");
     let mut images = Vec::new();
     for (start, len) in host.sections().filter_map(|section| section.file_range()) {
         let (Ok(start), Ok(len)) = (usize::try_from(start), usize::try_from(len)) else { bail!("it is too large") };
@@ -77,7 +74,11 @@ fn image_len(bytes: &[u8]) -> Option<usize> {
     let len = tag::len(bytes)?;
     let image = object::File::parse(bytes.get(..len)?).ok()?;
     // Four letters and some zeroes can happen by chance; a dynamic section that is one, not.
-    image.section_by_name(".dynamic").and_then(|section| section.data().ok()).filter(|data| !data.is_empty()).map(|_| len)
+    image
+        .section_by_name(".dynamic")
+        .and_then(|section| section.data().ok())
+        .filter(|data| !data.is_empty())
+        .map(|_| len)
 }
 
 /// Writes a file anew, with the permissions of the old one, so that nobody ever sees half of it.

@@ -53,7 +53,11 @@ impl Plan {
                 let for_device = rest.next();
                 let chooses_gpu = for_device.is_some_and(|a| a.as_bytes().starts_with(b"-march=sm_"));
                 if !chooses_gpu {
-                    args.push(if text == "-Xopenmp-target" { arg.clone() } else { format!("-Xopenmp-target={HOST_TARGET}").into() });
+                    args.push(if text == "-Xopenmp-target" {
+                        arg.clone()
+                    } else {
+                        format!("-Xopenmp-target={HOST_TARGET}").into()
+                    });
                     args.extend(for_device.cloned());
                 }
             } else if text == "-o" {
@@ -111,7 +115,8 @@ mod tests {
 
     #[test]
     fn other_device_options_are_kept() {
-        let line = "-Xopenmp-target=nvptx64-nvidia-cuda -DX -Xopenmp-target -DY -Xopenmp-target=x86_64-pc-linux-gnu -DZ";
+        let line =
+            "-Xopenmp-target=nvptx64-nvidia-cuda -DX -Xopenmp-target -DY -Xopenmp-target=x86_64-pc-linux-gnu -DZ";
         let expected = "-Xopenmp-target=x86_64-pc-linux-gnu -DX -Xopenmp-target -DY \
                         -Xopenmp-target=x86_64-pc-linux-gnu -DZ";
         assert_eq!(plan(line).0, expected);

@@ -15,10 +15,13 @@ pub struct Image {
     /// The file, with the machine number that the dynamic linker wants.
     pub bytes: Vec<u8>,
     /// What it defines.
-    pub symbols: BTreeMap<String, Symbol>,
+    pub symbols: Symbols,
     /// The addresses that it takes up once loaded, relative to its base.
     pub segments: Vec<Range<usize>>,
 }
+
+/// What an image defines, by name.
+pub type Symbols = BTreeMap<String, Symbol>;
 
 /// A symbol that an image defines.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +65,8 @@ pub fn check(mut bytes: Vec<u8>) -> Result<Image> {
     if flags != 0 && flags != tag::check_sum(&bytes) {
         return Err(CUDA_ERROR_INVALID_IMAGE);
     }
-    let (symbols, segments) = Checker::new(&bytes).and_then(|checker| checker.check()).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
+    let (symbols, segments) =
+        Checker::new(&bytes).and_then(|checker| checker.check()).ok_or(CUDA_ERROR_INVALID_IMAGE)?;
     bytes[tag::MACHINE_AT..tag::MACHINE_AT + 2].copy_from_slice(&tag::EM_X86_64.to_le_bytes());
     Ok(Image { bytes, symbols, segments })
 }
@@ -132,7 +136,8 @@ impl<'a> Checker<'a> {
     /// Reads the program headers and the dynamic section.
     fn new(bytes: &'a [u8]) -> Option<Checker<'a>> {
         let file = File(bytes);
-        let mut checker = Checker { file, loads: Vec::new(), dynamic_range: 0..0, dynamic: BTreeMap::new(), names: vec![] };
+        let mut checker =
+            Checker { file, loads: Vec::new(), dynamic_range: 0..0, dynamic: BTreeMap::new(), names: vec![] };
         let headers = (0..file.half(56)?).map(|i| Some(file.long(32)? + i * 56)).collect::<Option<Vec<_>>>()?;
         let kind = |at: usize| file.word(at).map(|kind| ProgramType(kind as u32));
         for &at in headers.iter().filter(|&&at| kind(at) == Some(elf::PT_LOAD)) {
@@ -220,7 +225,7 @@ impl<'a> Checker<'a> {
     }
 
     /// All the rest. The answer is the defined symbols and the memory that the segments take up.
-    fn check(&self) -> Option<(BTreeMap<String, Symbol>, Vec<Range<usize>>)> {
+    fn check(&self) -> Option<(Symbols, Vec<Range<usize>>)> {
         let known = |tag: DynamicTag| PLAIN_TAGS.contains(&tag) || CHECKED_TAGS.contains(&tag);
         if !self.dynamic.keys().all(|&tag| known(tag)) {
             return None;
@@ -279,7 +284,7 @@ impl<'a> Checker<'a> {
 
     /// The whole symbol table, if it has not been stripped: constants of a program are local in an x86 image, where
     /// on a GPU they would be global.
-    fn local_symbols(&self) -> Option<BTreeMap<String, Symbol>> {
+    fn local_symbols(&self) -> Option<Symbols> {
         let (table, count) = (self.file.long(40)?, self.file.half(60)?);
         let section = |i: usize| (i < count).then(|| table + i * 64);
         for at in (0..count).map(|i| table + i * 64) {
@@ -290,12 +295,12 @@ impl<'a> Checker<'a> {
                 return self.check_symbols(self.file.long(at + 24)?, self.file.long(at + 32)? / SYMBOL_LEN, strings);
             }
         }
-        Some(BTreeMap::new())
+        Some(Symbols::new())
     }
 
     /// A symbol table's definitions.
-    fn check_symbols(&self, table: usize, count: usize, strings: &[u8]) -> Option<BTreeMap<String, Symbol>> {
-        let mut symbols = BTreeMap::new();
+    fn check_symbols(&self, table: usize, count: usize, strings: &[u8]) -> Option<Symbols> {
+        let mut symbols = Symbols::new();
         for at in (0..count).map(|i| table + i * SYMBOL_LEN) {
             let name = strings.get(self.file.word(at)?..)?.split(|&byte| byte == 0).next()?;
             let kind = SymbolType(self.file.number(at + 4, 1)? as u8 & 15);
@@ -305,7 +310,8 @@ impl<'a> Checker<'a> {
                 _ if section == usize::from(elf::SHN_UNDEF.0) => continue,
                 elf::STT_FUNC => self.has(value, size.max(1), elf::PF_X),
                 // Of no size: a mark at the end of something.
-                elf::STT_OBJECT => size == 0 || self.has(value, size, ProgramFlags(0)),
+                elf::STT_OBJECT if size == 0 => value <= tag::MAX_LEN,
+                elf::STT_OBJECT => self.has(value, size, ProgramFlags(0)),
                 elf::STT_NOTYPE | elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS => value <= tag::MAX_LEN,
                 _ => false,
             };
@@ -365,13 +371,18 @@ impl<'a> Checker<'a> {
             let Some(address) = self.tag(address) else { continue };
             let len = self.tag(len)?;
             let table = self.offset_of(address, len)?;
-            let counted = if Some(address) == self.tag(elf::DT_RELA) { self.tag(elf::DT_RELACOUNT).unwrap_or(0) } else { 0 };
+            let counted =
+                if Some(address) == self.tag(elf::DT_RELA) { self.tag(elf::DT_RELACOUNT).unwrap_or(0) } else { 0 };
             if len % RELA_LEN != 0 || counted > len / RELA_LEN {
                 return None;
             }
             for (i, at) in (0..len / RELA_LEN).map(|i| (i, table + i * RELA_LEN)) {
-                let (place, kind, symbol, addend) =
-                    (self.file.long(at)?, RelocationType(self.file.word(at + 8)? as u32), self.file.word(at + 12)?, self.file.long(at + 16)?);
+                let (place, kind, symbol, addend) = (
+                    self.file.long(at)?,
+                    RelocationType(self.file.word(at + 8)? as u32),
+                    self.file.word(at + 12)?,
+                    self.file.long(at + 16)?,
+                );
                 let in_dynamic = place < self.dynamic_range.end && place + 8 > self.dynamic_range.start;
                 if !self.has(place, 8, elf::PF_W) || in_dynamic || symbol >= count.max(1) {
                     return None;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::code::{self, Code, Result};
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::driver::{self, Driver};
 use crate::handle::{CuFunction, CuStream};
 use crate::stream::Command;
@@ -106,7 +106,8 @@ pub fn launch(
         return Err(code::CUDA_ERROR_NOT_SUPPORTED);
     }
     let stream = driver.stream(stream)?;
-    if !stream.context.is(context) {
+    // CUDA: a launch fails on a stream of another device than the current one.
+    if !stream.context.is(context) || !context.is(context::current()?) {
         return Err(code::CUDA_ERROR_INVALID_HANDLE);
     }
     let (args, sure) = read_args(params as usize);

@@ -47,7 +47,7 @@ impl Module {
     fn memory(&self) -> impl Iterator<Item = Range<usize>> {
         let generic = std::ptr::from_ref(&GENERIC) as usize;
         let segment = |range: &Range<usize>| self.base + range.start..self.base + range.end;
-        self.image.segments.iter().map(segment).chain([generic..generic + 1])
+        self.image.segments.iter().map(segment).chain(std::iter::once(generic..generic + 1))
     }
 
     /// Whether all of `len` bytes at an address are the module's.

@@ -177,7 +177,7 @@ impl Stream {
     /// How long the next command is held back: the stream's own sequence, from the seed.
     fn pause(&self, random: &mut u64) -> Duration {
         let delay = driver::peek().map_or(Duration::ZERO, |driver| driver.env.delay);
-        if delay.is_zero() || splitmix(random) % DELAY_ONE_IN != 0 { Duration::ZERO } else { delay }
+        if !delay.is_zero() && splitmix(random).is_multiple_of(DELAY_ONE_IN) { delay } else { Duration::ZERO }
     }
 }
 

@@ -72,9 +72,11 @@ pub fn check_sum(image: &[u8]) -> u32 {
         _ if (FLAGS_AT..FLAGS_AT + 4).contains(&at) => 0,
         _ => byte,
     };
-    let sum = image.iter().enumerate().map(byte).fold(0x811c_9dc5_u32, |sum, byte| {
-        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let sum = image
+        .iter()
+        .enumerate()
+        .map(byte)
+        .fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     sum.max(1)
 }
 

@@ -33,7 +33,8 @@ pub struct Trace(Mutex<(File, u64)>);
 impl Trace {
     /// Starts the file anew.
     pub fn create(path: &Path) -> Result<Trace, String> {
-        let file = File::create(path).map_err(|error| format!("EMU_TRACE: cannot write {}: {error}", path.display()))?;
+        let file =
+            File::create(path).map_err(|error| format!("EMU_TRACE: cannot write {}: {error}", path.display()))?;
         Ok(Trace(Mutex::new((file, 0))))
     }
 
@@ -44,7 +45,8 @@ impl Trace {
         let mut inner = self.0.lock();
         inner.1 += 1;
         let n = inner.1;
-        let line = format!("{{\"n\":{n},\"thread\":{thread},\"call\":\"{call}\",\"args\":{{{args}}},\"result\":{result}}}\n");
+        let line =
+            format!("{{\"n\":{n},\"thread\":{thread},\"call\":\"{call}\",\"args\":{{{args}}},\"result\":{result}}}\n");
         let _ = inner.0.write_all(line.as_bytes());
     }
 }
