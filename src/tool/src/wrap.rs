@@ -47,7 +47,9 @@ impl Plan {
             let text = arg.to_string_lossy();
             if let Some(targets) = text.strip_prefix("-fopenmp-targets=") {
                 args.push(format!("-fopenmp-targets={}", host_targets(targets)).into());
-            } else if text.starts_with("--libomptarget-nvptx-bc-path=") || text.starts_with("--cuda-path=") {
+            } else if ["--libomptarget-nvptx-bc-path=", "--cuda-path="].iter().any(|option| text.starts_with(option)) {
+                // Where a GPU's libraries are.
+                continue;
             } else if text == "-Xopenmp-target" || text.starts_with("-Xopenmp-target=nvptx64") {
                 // The argument that follows is for the device's compiler; what chooses a GPU means nothing here.
                 let for_device = rest.next();

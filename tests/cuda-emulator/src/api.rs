@@ -1,4 +1,4 @@
-//! The exported driver functions. Each goes through [`call`], which injects faults, checks that the call is allowed
+//! The exported driver functions. Each goes through `call`, which injects faults, checks that the call is allowed
 //! where it is made, catches a panic, and writes the trace.
 
 use std::ffi::{c_char, c_void};
