@@ -21,6 +21,7 @@ thread_local! {
     static CALLER: Cell<u64> = const { Cell::new(0) };
     static CURRENT: Cell<*mut CallRecord> = const { Cell::new(null_mut()) };
     static HELD: Cell<*const Entry> = const { Cell::new(null()) };
+    static LEAVING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread as a caller.
@@ -51,6 +52,16 @@ pub unsafe fn current<'r>(plugin: &Arc<Plugin>) -> Option<&'r mut CallRecord> {
 /// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
 pub fn set_held(entry: *const Entry) {
     HELD.set(entry);
+}
+
+/// Notes whether the look-up that is about to give a handle made or found this thread's mark.
+pub fn set_leaving(leaving: bool) {
+    LEAVING.set(leaving);
+}
+
+/// Whether this thread was leaving the entry that it [`held`] when it looked it up.
+pub fn was_leaving() -> bool {
+    LEAVING.get()
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.

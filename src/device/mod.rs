@@ -370,6 +370,7 @@ impl Device {
         log_overlap(overlap);
         match end {
             End::Found { entry, counts, last, action } => {
+                call::set_leaving(last && entry.leaving() == Some(caller()));
                 let pointer = TargetPointer::mapped(self.pin(entry), range, false);
                 info!(
                     flag::MAPPING_EXISTS,
@@ -569,24 +570,30 @@ impl Device {
                 ),
             );
         });
-        let entry = self.held_at(target);
-        if let Some(entry) = &entry {
-            record.pin(entry);
-            let mut transfer = entry.transfer().lock();
-            let others = transfer.users_beside(record.call());
-            transfer.add_user(record.call());
-            drop(transfer);
-            if self.use_events {
-                event::order_after_calls(&self.plugin, &others, record)?;
-            }
+        let Some(entry) = self.held_at(target) else {
+            // SAFETY: the same contract.
+            return record.issue(|queue| unsafe { self.plugin.data_retrieve(host, target, size, queue) });
+        };
+        record.pin(&entry);
+        if self.use_events {
+            let others = {
+                let mut transfer = entry.transfer().lock();
+                transfer.add_user(record.call());
+                transfer.users_beside(record.call())
+            };
+            event::order_after_calls(&self.plugin, &others, record)?;
+        }
+        let transfer = entry.transfer().lock();
+        if call::was_leaving() && entry.leaving() != Some(caller()) {
+            // Somebody has taken the mapping over, and copies back in turn. A copy from here could come after that one,
+            // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
+            return Ok(());
         }
         // SAFETY: the same contract.
         record.issue(|queue| unsafe { self.plugin.data_retrieve(host, target, size, queue) })?;
+        drop(transfer);
         // LLVM puts the host's pointers back as soon as this returns.
-        match entry {
-            Some(entry) if entry.may_contain_attached_pointers() => event::wait_for_own(&self.plugin, record),
-            _ => Ok(()),
-        }
+        if entry.may_contain_attached_pointers() { event::wait_for_own(&self.plugin, record) } else { Ok(()) }
     }
 
     /// Has a line printed for a copy, if LLVM's information level asks for it.

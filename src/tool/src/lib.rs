@@ -1,6 +1,7 @@
 //! The `omptarget` command line as a library, so that integration tests can call its parts.
 
 pub mod abi;
+pub mod artifact;
 pub mod build;
 pub mod core;
 pub mod demo;
@@ -12,6 +13,7 @@ pub mod llvm;
 pub mod logdiff;
 pub mod normalise;
 pub mod paths;
+pub mod plugin;
 pub mod process;
 pub mod program;
 pub mod progress;
