@@ -86,10 +86,9 @@ fn settings_that_are_no_numbers_are_named_and_ignored() {
     for name in names {
         for value in ["", "four", "12abc", "99999999999999999999"] {
             let told = passes(&run(&exe, Core::Rust, &[(name, value)]));
-            assert!(
-                told.lines().count() == 1 && told.contains(name) && told.contains("ignored"),
-                "{name}={value}: {told}"
-            );
+            // libomp has its own to say of its own settings.
+            let ours: Vec<&str> = told.lines().filter(|line| line.starts_with("CUDA")).collect();
+            assert!(matches!(ours[..], [line] if line.contains(name) && line.contains("ignored")), "{told}");
         }
     }
 }
