@@ -271,7 +271,7 @@ pub fn wrapper(stock: &Path, rust: &Path, records: &Path, test: &Path, command: 
     for (mode, settings) in MODES {
         let env: Vec<_> = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let comparison = compare(Program { exe, args, env: &env }, stock, rust)?;
-        run.unsteady.extend(comparison.unsteady.into_iter().map(str::to_owned));
+        run.unsteady.extend(comparison.unsteady.into_iter().map(|what| [mode, what].map(str::to_owned)));
         run.differences
             .extend(comparison.differences.into_iter().map(|d| [mode.to_owned(), d.what.to_owned(), d.diff]));
     }
@@ -283,7 +283,8 @@ pub fn wrapper(stock: &Path, rust: &Path, records: &Path, test: &Path, command: 
 #[derive(Clone, Default, Debug)]
 struct ProgramRun {
     args: Vec<String>,
-    unsteady: BTreeSet<String>,
+    /// Mode, and what differs between stock's own runs.
+    unsteady: Vec<[String; 2]>,
     /// Mode, what differs, and the diff.
     differences: Vec<[String; 3]>,
 }
@@ -306,11 +307,11 @@ impl ProgramRun {
         let record: Value = serde_json::from_str(&fs::read_to_string(path)?)?;
         let list = |value: &Value| value.as_array().cloned().context("a list is missing");
         let text = |value: &Value| value.as_str().map(str::to_owned).context("a text is missing");
-        let texts = |value: &Value| list(value)?.iter().map(text).collect::<Result<Vec<_>>>();
+        let unsteady = |value: &Value| Ok([text(&value[0])?, text(&value[1])?]);
         let difference = |value: &Value| Ok([text(&value[0])?, text(&value[1])?, text(&value[2])?]);
         let run = ProgramRun {
-            args: texts(&record["args"])?,
-            unsteady: texts(&record["unsteady"])?.into_iter().collect(),
+            args: list(&record["args"])?.iter().map(text).collect::<Result<_>>()?,
+            unsteady: list(&record["unsteady"])?.iter().map(unsteady).collect::<Result<_>>()?,
             differences: list(&record["differences"])?.iter().map(difference).collect::<Result<_>>()?,
         };
         Ok((text(&record["test"])?.into(), run))
@@ -347,12 +348,14 @@ impl Summary {
             }
             let row = folders.entry(name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()).or_default();
             row[0] += usize::from(!runs.is_empty());
+            let reason = |mode: &str| intended.iter().find(|(n, m, _)| n == name && *m == mode).map(|(_, _, why)| why);
             let mut parts = BTreeSet::new();
             for run in runs {
-                parts.extend(run.unsteady.iter().map(String::as_str));
+                let unmeant = run.unsteady.iter().filter(|[mode, _]| reason(mode).is_none());
+                parts.extend(unmeant.map(|[mode, what]| format!("{what} ({mode})")));
                 let mut failed = false;
                 for [mode, what, diff] in &run.differences {
-                    if let Some((_, _, reason)) = intended.iter().find(|(n, m, _)| n == name && m == mode) {
+                    if let Some(reason) = reason(mode) {
                         meant.push(format!("{name} ({mode}): {reason}"));
                     } else {
                         failed = true;
@@ -466,7 +469,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let run = ProgramRun {
             args: vec!["1".to_owned()],
-            unsteady: ["log".to_owned()].into(),
+            unsteady: vec![["info", "log"].map(str::to_owned)],
             differences: vec![["info", "output", "-a\n+b\n"].map(str::to_owned)],
         };
         run.write(Path::new("/t/api/x.c"), dir.path()).expect("it can be written");
@@ -480,7 +483,7 @@ mod tests {
         let test = |name: &str, outcome| lit::Test { name: name.to_owned(), outcome, output: String::new() };
         let equal = ProgramRun::default();
         let other = ProgramRun { differences: vec![["debug", "log", "-a\n"].map(str::to_owned)], ..equal.clone() };
-        let threads = ProgramRun { unsteady: ["log".to_owned()].into(), ..equal.clone() };
+        let threads = ProgramRun { unsteady: vec![["debug", "log"].map(str::to_owned)], ..equal.clone() };
         let tests = [
             test("api/a.c", Outcome::Passed),
             test("api/meant.c", Outcome::Passed),
@@ -498,7 +501,7 @@ mod tests {
         assert_eq!(
             notes,
             [
-                ["api/a.c (threads: own log differs under stock)"],
+                ["api/a.c (threads: own log (debug) differs under stock)"],
                 ["api/meant.c (debug): a fault mended"],
                 ["api/broken.c"],
                 ["api/silent.c"]

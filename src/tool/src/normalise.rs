@@ -43,6 +43,19 @@ static FREED: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
+/// An argument that is passed by value and smaller than a pointer, and where its value is logged again. clang sets only
+/// as many bytes as it has: the others are what the stack held before.
+static BY_VALUE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"(?<entry>Entry +\d+: )Base=0x(?<base>[0-9a-f]+), Begin=0x(?<begin>[0-9a-f]+), Size=(?<size>[1-7]),",
+        r" Type=0x(?<type>[0-9a-f]+)",
+        r"|(?<forwarding>first-private value )0x(?<value>[0-9a-f]+)",
+    ))
+});
+
+/// The bit of a map type that says that an argument is passed by value: LLVM's `OMP_TGT_MAPTYPE_LITERAL`.
+const LITERAL: u64 = 0x100;
+
 /// What starts a line, in a write of its own, so that the lines of threads mix here.
 static PREFIX: LazyLock<Regex> =
     LazyLock::new(|| regex(r"Libomptarget --> |Target \w+ RTL --> |Libomptarget error: |\b\w+ device \d+ info: "));
@@ -119,12 +132,35 @@ fn range(found: &Captures, requested: u64) -> (u64, u64) {
     (at, number("size").or_else(|| number("private")).unwrap_or(requested))
 }
 
+/// The log without the bytes that nobody set, of arguments that are passed by value.
+fn without_garbage(text: &str) -> String {
+    let mut values = BTreeMap::new();
+    let replace = |found: &Captures| {
+        let number = |name: &str| found.name(name).map_or(0, |digits| hex(digits.as_str()));
+        let value = |all: u64, bytes: u64| all & ((1 << (8 * bytes)) - 1);
+        if let Some(entry) = found.name("entry") {
+            let (base, begin, size) = (number("base"), number("begin"), number("size"));
+            if number("type") & LITERAL != 0 {
+                values.insert(base, value(base, size));
+                let (base, begin) = (value(base, size), value(begin, size));
+                let (entry, kind) = (entry.as_str(), &found["type"]);
+                return format!("{entry}Base=0x{base:016x}, Begin=0x{begin:016x}, Size={size}, Type=0x{kind}");
+            }
+        } else if let Some(value) = values.get(&number("value")) {
+            return format!("{}0x{value:016x}", &found["forwarding"]);
+        }
+        found[0].to_owned()
+    };
+    BY_VALUE.replace_all(text, replace).into_owned()
+}
+
 /// The log with each address replaced by a name: two runs of a program with one thread give the same text.
 ///
-/// What names an address: 9 to 16 hexadecimal digits whose value a position-independent process can have. Null, sizes,
-/// counts, map types, literal arguments and `(nil)` stay. Also replaced: clang's file numbers in the names of kernels,
+/// What counts as an address: 9 to 16 hexadecimal digits whose value a position-independent process can have. Null, sizes,
+/// counts, map types, values of arguments and `(nil)` stay. Also replaced: clang's file numbers in the names of kernels,
 /// which differ between checkouts, and a plugin's temporary file.
 pub fn log(text: &str) -> String {
+    let text = without_garbage(text);
     let mut names = Names::default();
     let mut requested = 0;
     let mut result = String::with_capacity(text.len());
@@ -150,7 +186,8 @@ pub fn log(text: &str) -> String {
 /// LLVM writes the start of a line and its text apart, so threads mix them: every start is deleted. Reference counts are
 /// blanked, since they depend on who came first, and addresses are named line by line.
 pub fn lines_as_set(text: &str) -> Vec<String> {
-    let text = PREFIX.replace_all(text, "");
+    let text = without_garbage(text);
+    let text = PREFIX.replace_all(&text, "");
     let line = |line: &str| {
         let named = Names::default().apply(line);
         let counted = COUNT.replace_all(&named, "${what}?");
@@ -190,6 +227,27 @@ mod tests {
             "x0x00005571c0ffee00",
         ] {
             assert_eq!(log(text), text);
+        }
+    }
+
+    #[test]
+    fn bytes_that_nobody_set_do_not_count() {
+        let log_of = |garbage: &str| {
+            let value = format!("0x{garbage}00000007");
+            format!(
+                "Entry  3: Base={value}, Begin={value}, Size=4, Type=0x320, Name=n\n\
+                 Forwarding first-private value {value} to the target construct\n\
+                 Entry  4: Base=0x00005571c0ffee00, Begin=0x00005571c0ffee00, Size=4, Type=0x23, Name=x\n\
+                 Entry  5: Base=0x4059000000000000, Begin=0x4059000000000000, Size=8, Type=0x320, Name=d\n"
+            )
+        };
+        let expected = "Entry  3: Base=0x0000000000000007, Begin=0x0000000000000007, Size=4, Type=0x320, Name=n\n\
+                        Forwarding first-private value 0x0000000000000007 to the target construct\n\
+                        Entry  4: Base=<ptr0>, Begin=<ptr0>, Size=4, Type=0x23, Name=x\n\
+                        Entry  5: Base=0x4059000000000000, Begin=0x4059000000000000, Size=8, Type=0x320, Name=d\n";
+        for garbage in ["00000000", "000055aa", "deadbeef"] {
+            assert_eq!(log(&log_of(garbage)), expected);
+            assert_eq!(lines_as_set(&log_of(garbage)).len(), 4);
         }
     }
 
