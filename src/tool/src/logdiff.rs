@@ -18,7 +18,7 @@ use similar::TextDiff;
 
 use crate::build;
 use crate::core::Core;
-use crate::lit::{self, Outcome, Wrapper};
+use crate::lit::{self, Outcome, Place, Wrapper};
 use crate::totals::Totals;
 use crate::{normalise, paths, program};
 
@@ -245,7 +245,7 @@ pub fn suite(filter: Option<&str>) -> Result<(bool, Totals)> {
         word(&rust.dir),
         word(records.path())
     );
-    let tests = lit::suite(&stock, "logdiff", filter, Some(Wrapper(&start)))?;
+    let tests = lit::suite(&stock, &Place::host()?, "logdiff", filter, Some(Wrapper(&start)))?;
     let source = stock.tree.libomptarget().join("test");
     let mut runs: BTreeMap<String, Vec<ProgramRun>> = BTreeMap::new();
     for entry in fs::read_dir(records.path())? {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::Core;
-use omptarget_tool::lit::{self, Cores};
+use omptarget_tool::lit::{self, Cores, Device};
 use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
@@ -125,17 +125,24 @@ Example:
     Doctor,
     /// Show a small offload program at work: which device, which mappings, which transfers
     Demo,
-    /// Run LLVM's own tests, unedited, on the host device
+    /// Run LLVM's own tests, unedited, on the host device or on the emulated CUDA device
     #[command(after_help = "\
 Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
 The exit code is 1 when a test fails, or with `--core both` fares differently on the two cores.
 Examples:
   omptarget lit --core both
-  omptarget lit --repeat 20 mapping/present")]
+  omptarget lit --repeat 20 mapping/present
+  omptarget lit --core both --device cuda-emulated --plugin stock")]
     Lit {
         /// Which core they run on
         #[arg(long, value_enum, default_value = "rust")]
         core: Cores,
+        /// The device that they offload to
+        #[arg(long, value_enum, default_value = "host")]
+        device: Device,
+        /// The CUDA plugin for the emulated device: ours, or the machine's
+        #[arg(long, value_enum, default_value = "rust")]
+        plugin: Core,
         /// How often each test is run
         #[arg(long, value_name = "N", default_value = "1")]
         repeat: usize,
@@ -257,7 +264,9 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
         Command::Demo => return demo::report(),
-        Command::Lit { core, repeat, filter } => return Ok(lit::report(core, repeat, filter.as_deref())?.0),
+        Command::Lit { core, device, plugin, repeat, filter } => {
+            return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
+        }
         Command::Logdiff { suite: Some(filter), .. } => {
             return Ok(logdiff::suite(Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
         }

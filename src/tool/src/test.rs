@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use regex::Regex;
 
 use crate::core::Core;
-use crate::lit::{self, Cores};
+use crate::lit::{self, Cores, Device};
 use crate::totals::Totals;
 use crate::{abi, build, doctor, logdiff, paths, process};
 
@@ -27,7 +27,7 @@ const STEPS: [Step; 7] = [
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
     ("cargo test", || cargo(&["test", "--workspace", "--no-fail-fast"])),
-    ("LLVM's tests on both cores", || Ok(all_of(lit::report(Cores::Both, 1, None)?))),
+    ("LLVM's tests on both cores", || Ok(all_of(lit::report(Cores::Both, Device::Host, Core::Rust, 1, None)?))),
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(None)?))),
     ("exported symbols", || Ok(Totals::one(abi::report(&build::ensure(Core::Rust)?.library(), None)?))),
 ];
