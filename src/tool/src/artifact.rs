@@ -9,7 +9,7 @@ use crate::{paths, process, progress};
 
 /// Builds the library of a workspace package in release form, and finds its file `name`.
 pub fn build(package: &str, name: &str, what: &str) -> Result<PathBuf> {
-    let _progress = progress::step(&format!("building {what}"));
+    let _progress = progress::step(format!("building {what}"));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(paths::root()).args(["build", "--release", "--quiet", "--package", package, "--lib"]);
     let output = process::run(command.arg("--message-format=json-render-diagnostics"))
