@@ -22,12 +22,15 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
     ("cargo test", || cargo(&["test", "--workspace", "--no-fail-fast"])),
     ("LLVM's tests on both cores", || Ok(all_of(lit::report(Cores::Both, Device::Host, Core::Rust, 1, None)?))),
+    ("LLVM's tests on emulated CUDA", || {
+        Ok(all_of(lit::report(Cores::Rust, Device::CudaEmulated, Core::Rust, 1, None)?))
+    }),
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(None)?))),
     ("exported symbols", || Ok(Totals::one(abi::report(&build::ensure(Core::Rust)?.library(), None)?))),
 ];
@@ -61,11 +64,11 @@ fn heading_line(text: &str) {
 }
 
 fn table(done: &[(&str, Totals, Duration)]) -> String {
-    let mut text = format!("{:<28} {:>6} {:>6} {:>7} {:>7}\n", "", "passed", "failed", "skipped", "time");
+    let mut text = format!("{:<30} {:>6} {:>6} {:>7} {:>7}\n", "", "passed", "failed", "skipped", "time");
     for (heading, totals, time) in done {
         let seconds = format!("{} s", time.as_secs());
         let Totals { passed, failed, skipped } = totals;
-        text += &format!("{heading:<28} {passed:>6} {failed:>6} {skipped:>7} {seconds:>7}\n");
+        text += &format!("{heading:<30} {passed:>6} {failed:>6} {skipped:>7} {seconds:>7}\n");
     }
     text
 }
@@ -128,8 +131,8 @@ mod tests {
     #[test]
     fn the_summary_has_a_row_a_step() {
         let totals = Totals { passed: 150, failed: 0, skipped: 26 };
-        let expected = "                             passed failed skipped    time
-LLVM's tests on both cores      150      0      26    61 s
+        let expected = "                               passed failed skipped    time
+LLVM's tests on both cores        150      0      26    61 s
 ";
         assert_eq!(table(&[("LLVM's tests on both cores", totals, Duration::from_millis(61_900))]), expected);
     }
