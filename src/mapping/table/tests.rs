@@ -436,3 +436,21 @@ fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
     assert!(t.is_taken_over(108, ME));
     assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
 }
+
+/// A known limit: nothing tells a member's look-up at the end of a data region from that of an update, so that it is
+/// not settled with its struct.
+#[test]
+fn members_at_the_end_of_a_data_region_are_decided_one_by_one() {
+    let mut t = Table::default();
+    let (mut first, mut second) = (Uses::default(), Uses::default());
+    t.insert(&clause(100, 50), 0x7000, &mut first);
+    t.begin(&clause(100, 50), OTHER, &mut second);
+    let member = EndRequest { update: false, ..exit(110, 8) };
+    let ends = |t: &mut Table, request: &EndRequest, caller| match t.end(request, caller, None).1 {
+        End::Found { last, .. } => last,
+        other => panic!("{other:?}"),
+    };
+    assert!(!ends(&mut t, &member, ME), "two users: not copied back");
+    assert!(!ends(&mut t, &exit(100, 50), OTHER));
+    assert!(ends(&mut t, &exit(100, 50), ME), "yet its struct is last");
+}
