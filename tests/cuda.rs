@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use omptarget_tool::build::{self, Libs};
 use omptarget_tool::core::Core;
@@ -22,7 +23,10 @@ fn libs(core: Core) -> Libs {
 /// Compiles a program of `tests/programs/cuda/` for the emulated device.
 fn compile(name: &str) -> PathBuf {
     let source = paths::root().join("tests/programs/cuda").join(name).with_extension("c");
-    let exe = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-{name}"));
+    // Tests run side by side, and some use the same program.
+    static COMPILED: AtomicUsize = AtomicUsize::new(0);
+    let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+    let exe = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-{name}-{number}"));
     program::compile(&source, &exe, &libs(Core::Rust), &["-g"]).expect("it compiles");
     retarget::retarget(&exe).expect("it has a device image");
     exe
