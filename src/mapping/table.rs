@@ -267,7 +267,15 @@ impl Table {
     /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
     /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
     /// caller is leaving nobody else counts, nor is last.
-    pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
+    pub fn end(&mut self, request: &EndRequest, caller: Caller, mut uses: Option<&mut Uses>) -> (Overlap, End) {
+        if let Some(used) = uses.as_deref_mut().and_then(|uses| uses.settled_at(request.range)) {
+            let entry = Arc::clone(&used.entry);
+            let (last, action, counts) = match request.update {
+                true => Self::settled(&entry, used, caller),
+                false => Self::settle(&entry, used, caller),
+            };
+            return (Overlap::of(&entry, request.range), End::Found { entry, counts, last, action });
+        }
         let (overlap, entry) = self.look_up(request.range, request.extended);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || !request.must_contain => {
@@ -278,7 +286,6 @@ impl Table {
                         (false, CountAction::Suppressed, entry.counts())
                     }
                     Some(used) if !request.update => Self::settle(&entry, used, caller),
-                    Some(Use { settled: Some(_), .. }) => Self::settled(&entry, used.expect("matched"), caller),
                     used => {
                         if let Some(used) = used {
                             used.counted -= u32::from(request.update);

@@ -7,6 +7,7 @@
 
 use super::counts::CountKind;
 use super::entry::Entry;
+use super::lookup::HostRange;
 use crate::sync::Arc;
 
 /// One entry in one call's use.
@@ -54,6 +55,12 @@ impl Uses {
     pub(super) fn at_end(&mut self, entry: &Arc<Entry>) -> Option<&mut Use> {
         let launched = self.launched;
         self.list.iter_mut().find(|used| launched && used.counted > 0 && Arc::ptr_eq(&used.entry, entry))
+    }
+
+    /// The use whose entry holds `range` and whose count a member's look-up has given up already. The table may have
+    /// another entry there by now, in which this call has no part.
+    pub(super) fn settled_at(&mut self, range: HostRange) -> Option<&mut Use> {
+        self.list.iter_mut().find(|used| used.settled.is_some() && used.entry.matches(range))
     }
 
     /// All entries, let go of.

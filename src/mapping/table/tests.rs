@@ -406,7 +406,7 @@ fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     assert_eq!(ends(&member, ME, &mut first), (false, Count(2), CountAction::Suppressed), "shown as LLVM shows it");
     assert_eq!(ends(&member, OTHER, &mut second), (true, Count(1), CountAction::Suppressed), "the first has left");
     assert_eq!(ends(&member, ME, &mut first), (false, Count(1), CountAction::Suppressed), "and stays not last");
-    assert_eq!(ends(&parent, ME, &mut first), (false, Count(1), CountAction::Suppressed), "so does its struct");
+    assert_eq!(ends(&parent, ME, &mut first), (false, Count(1), CountAction::Decremented), "so does its struct");
     assert_eq!(ends(&parent, OTHER, &mut second), (true, Count(1), CountAction::Deferred));
 }
 
@@ -425,6 +425,28 @@ fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
     t.begin(&clause(100, 50), OTHER, &mut Uses::default());
     assert_eq!(ends(&mut t, &member, &mut uses), (false, Count(1)));
     assert_eq!(ends(&mut t, &exit(100, 50), &mut uses), (false, Count(1)), "its count is the other's now");
+}
+
+#[test]
+fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
+    let mut t = Table::default();
+    let (mut first, mut second) = (Uses::default(), Uses::default());
+    t.insert(&clause(100, 50), 0x7000, &mut first);
+    first.launched = true;
+    let member = EndRequest { update: false, ..exit(110, 8) };
+    assert!(matches!(t.end(&member, ME, Some(&mut first)).1, End::Found { last: true, .. }));
+    // Somebody takes the mapping over and gives it back, and somebody else maps the same range anew.
+    t.begin(&clause(100, 50), OTHER, &mut second);
+    second.launched = true;
+    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found { last: true, .. }));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
+    let later = t.insert(&clause(100, 50), 0x8000, &mut Uses::default());
+    for request in [member, exit(100, 50)] {
+        let (_, End::Found { entry, last, .. }) = t.end(&request, ME, Some(&mut first)) else { panic!() };
+        assert!(!last && !Arc::ptr_eq(&entry, &later));
+    }
+    assert_eq!(later.counts().dynamic(), Count(1), "somebody else's");
+    assert!(later.leaving().is_none());
 }
 
 #[test]

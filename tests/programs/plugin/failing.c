@@ -110,10 +110,15 @@ typedef struct thing {
 static thing *things;
 static const char *const kind_names[] = {"memory", "event", "queue"};
 
-// What the runtime gets is the address behind the header.
+// Whole pages for a thing and its bytes.
+static size_t pages(size_t size) { return (sizeof(thing) + size + 4095) & ~(size_t)4095; }
+
+// What the runtime gets is the address behind the header. Device memory has pages of its own, see unmake.
 static void *make(kind kind, int32_t device, size_t size) {
-  thing *t = malloc(sizeof *t + size);
-  if (!t)
+  thing *t = kind == MEMORY
+                 ? mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                 : malloc(sizeof *t + size);
+  if (!t || t == MAP_FAILED)
     return NULL;
   *t = (thing){.kind = kind, .device = device, .size = size};
   pthread_mutex_lock(&lock);
@@ -136,7 +141,7 @@ static bool lives(const char *function, kind kind, int32_t device, void *handle)
   return t != NULL;
 }
 
-// Give up a thing that lives. Its bytes are overwritten, so that whoever still reads them is found out.
+// Give up a thing that lives. Freed device memory is never used again, and a touch of it ends the program.
 static void unmake(void *handle) {
   pthread_mutex_lock(&lock);
   thing **place = &things;
@@ -146,9 +151,13 @@ static void unmake(void *handle) {
   if (t)
     *place = t->next;
   pthread_mutex_unlock(&lock);
-  if (t) {
-    memset(handle, 0xdb, t->size);
+  if (!t)
+    return;
+  if (t->kind != MEMORY) {
     free(t);
+  } else if (mprotect(t, pages(t->size), PROT_NONE) != 0) {
+    perror("failing plugin: mprotect");
+    abort();
   }
 }
 
