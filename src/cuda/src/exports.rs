@@ -5,11 +5,10 @@
 
 use crate::device::{Done, Refused};
 use crate::info::print_device_info;
-use crate::launch::Region;
 use crate::module::{self, Loading};
 use crate::plugin::{plugin, stop};
 use crate::report::{self, report};
-use omptarget_abi::{AsyncInfo, DeviceImage, DeviceInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, TargetTable};
+use omptarget_abi::{AsyncInfo, DeviceImage, DeviceInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable};
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
