@@ -27,6 +27,15 @@ pub struct Refused;
 /// The result of a call of the runtime.
 pub type Done<T = ()> = std::result::Result<T, Refused>;
 
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host.
+    ToDevice,
+    /// To the host.
+    FromDevice,
+}
+
 /// What the driver and the settings allow on an initialised device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -397,47 +406,18 @@ impl Device {
         Err(Refused)
     }
 
-    /// Copies to the device on a call's stream. No bytes are no copy.
+    /// Copies between the host and the device on a call's stream. No bytes are no copy.
     ///
     /// # Safety
     ///
-    /// Both ranges are `size` bytes; the host's stays valid until the stream has been synchronised.
-    pub unsafe fn submit(
+    /// Both ranges are `size` bytes; the host's stays valid until the stream has been synchronised, and may be written
+    /// until then if the copy comes from the device.
+    pub unsafe fn copy(
         &self,
         driver: &Driver,
-        target: *mut c_void,
-        host: *const c_void,
-        size: usize,
-        info: &mut AsyncInfo,
-    ) -> Done {
-        if size == 0 {
-            return Ok(());
-        }
-        self.enter(driver)?;
-        let stream = self.stream(driver, info)?;
-        // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
-        let copied = unsafe { driver.memcpy_htod_async(target.addr() as u64, host, size, stream) };
-        copied.map_err(|Failed(code)| {
-            dp!(
-                "Error when copying data from host to device. Pointers: host = {}, device = {}, size = {size}",
-                Address(host.addr()),
-                Address(target.addr())
-            );
-            report_call(driver, "cuMemcpyHtoDAsync", code);
-            Refused
-        })
-    }
-
-    /// Copies from the device on a call's stream. No bytes are no copy.
-    ///
-    /// # Safety
-    ///
-    /// As for [`submit`](Self::submit); the host's range may be written until then.
-    pub unsafe fn retrieve(
-        &self,
-        driver: &Driver,
+        direction: Direction,
         host: *mut c_void,
-        target: *const c_void,
+        target: *mut c_void,
         size: usize,
         info: &mut AsyncInfo,
     ) -> Done {
@@ -446,15 +426,26 @@ impl Device {
         }
         self.enter(driver)?;
         let stream = self.stream(driver, info)?;
-        // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
-        let copied = unsafe { driver.memcpy_dtoh_async(host, target.addr() as u64, size, stream) };
+        let address = target.addr() as u64;
+        let (copied, function, way) = match direction {
+            Direction::ToDevice => {
+                // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
+                let copied = unsafe { driver.memcpy_htod_async(address, host, size, stream) };
+                (copied, "cuMemcpyHtoDAsync", "host to device")
+            }
+            Direction::FromDevice => {
+                // SAFETY: as above.
+                let copied = unsafe { driver.memcpy_dtoh_async(host, address, size, stream) };
+                (copied, "cuMemcpyDtoHAsync", "device to host")
+            }
+        };
         copied.map_err(|Failed(code)| {
             dp!(
-                "Error when copying data from device to host. Pointers: host = {}, device = {}, size = {size}",
+                "Error when copying data from {way}. Pointers: host = {}, device = {}, size = {size}",
                 Address(host.addr()),
                 Address(target.addr())
             );
-            report_call(driver, "cuMemcpyDtoHAsync", code);
+            report_call(driver, function, code);
             Refused
         })
     }
