@@ -27,4 +27,4 @@ mod apt;
 
 // What the emulated CUDA device asks of an image is written down once, with the device.
 #[path = "../../../tests/cuda-emulator/src/tag.rs"]
-mod tag;
+pub mod tag;
