@@ -145,15 +145,20 @@ impl Memory {
         if managed {
             dp!("Cannot find its node. Delete it on device directly.");
         }
+        self.give_back(driver, address)
+    }
+
+    /// Gives a block back to the driver. False if the driver refused, which has been reported; the block is as it was.
+    fn give_back(&self, driver: &Driver, address: usize) -> bool {
         // Out of the list before the driver may hand the address out again.
-        let kind = self.live.lock().remove(&address).map_or(Kind::Device, |block| block.kind);
-        let freed = to_driver(driver, kind, address);
+        let block = self.live.lock().remove(&address);
+        let (freed, function) = to_driver(driver, block.map_or(Kind::Device, |block| block.kind), address);
         if freed.is_err()
             && let Some(block) = block
         {
             self.live.lock().insert(address, block);
         }
-        freed.is_ok()
+        check(driver, freed, function)
     }
 
     fn take_or_free_and_take(&self, driver: &Driver, size: usize, managed: Option<usize>) -> Option<usize> {
@@ -162,9 +167,14 @@ impl Memory {
         }
         dp!("Failed to get memory on device. Free all memory in FreeLists and try again.");
         for bucket in &self.free {
-            for address in std::mem::take(&mut *bucket.lock()).into_values().flatten() {
-                self.live.lock().remove(&address);
-                let _ = to_driver(driver, Kind::Device, address);
+            // The bucket is locked for this line only.
+            let kept = std::mem::take(&mut *bucket.lock());
+            for (size, addresses) in kept {
+                for address in addresses {
+                    if !self.give_back(driver, address) {
+                        bucket.lock().entry(size).or_default().push_back(address);
+                    }
+                }
             }
         }
         let address = self.take(driver, Kind::Device, size, managed);
@@ -198,32 +208,28 @@ impl Memory {
         Some(address)
     }
 
-    /// Gives everything back, used or not; stops at once when the driver is gone.
-    pub fn release(&self, driver: &Driver) -> Result {
+    /// Gives everything back, used or not, and tells `freed` what came of each; stops at once when that says so.
+    pub fn release(&self, driver: &Driver, mut freed: impl FnMut(Result, &str) -> Result) -> Result {
         for bucket in &self.free {
             bucket.lock().clear();
         }
         let live = std::mem::take(&mut *self.live.lock());
         for (address, block) in live {
-            crate::device::unless_gone(to_driver_code(driver, block.kind, address))?;
+            let (result, function) = to_driver(driver, block.kind, address);
+            freed(result, function)?;
         }
         Ok(())
     }
 }
 
-fn to_driver_code(driver: &Driver, kind: Kind, address: usize) -> Result {
+/// Frees a block; the result is that of the driver's function of this name.
+fn to_driver(driver: &Driver, kind: Kind, address: usize) -> (Result, &'static str) {
     match kind {
         // SAFETY: the driver gave this block, and it is freed once: it was taken out of the list.
-        Kind::Device | Kind::Shared => unsafe { driver.mem_free(address as u64) },
+        Kind::Device | Kind::Shared => (unsafe { driver.mem_free(address as u64) }, "cuMemFree"),
         // SAFETY: as above, and it is pinned host memory.
-        Kind::Host => unsafe { driver.mem_free_host(address as *mut c_void) },
+        Kind::Host => (unsafe { driver.mem_free_host(address as *mut c_void) }, "cuMemFreeHost"),
     }
-}
-
-fn to_driver(driver: &Driver, kind: Kind, address: usize) -> Result {
-    let freed = to_driver_code(driver, kind, address);
-    check(driver, freed, if kind == Kind::Host { "cuMemFreeHost" } else { "cuMemFree" });
-    freed
 }
 
 /// Reports a driver call that failed, as LLVM does. True if it did not.

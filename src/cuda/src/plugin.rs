@@ -1,6 +1,6 @@
 //! The plugin as a whole: the driver, the settings and the devices, from the library's loading to its end.
 
-use crate::device::{Device, Done, Refused, ok};
+use crate::device::{Device, Done, Refused, ok, report_call};
 use crate::driver::{Driver, Failed, Missing, codes};
 use crate::env::Settings;
 use crate::memory::{Kind, check};
@@ -154,7 +154,7 @@ impl Plugin {
                 Address(source as usize),
                 Address(target as usize)
             );
-            report::driver_error(driver, code);
+            report_call(driver, "cuMemcpyPeerAsync", code);
         }
         // SAFETY: as above; the driver finds the devices by the addresses.
         unsafe { driver.memcpy_dtod_async(target, source, size, stream) }.map_err(|Failed(code)| {
@@ -163,7 +163,7 @@ impl Plugin {
                 Address(source as usize),
                 Address(target as usize)
             );
-            crate::device::report_call(driver, "cuMemcpyDtoDAsync", code);
+            report_call(driver, "cuMemcpyDtoDAsync", code);
             Refused
         })
     }
@@ -201,11 +201,7 @@ impl Plugin {
 
     fn release(&self) {
         let Some(driver) = &self.driver else { return };
-        for device in &self.devices {
-            if device.release(driver).is_err() {
-                return;
-            }
-        }
+        self.devices.iter().for_each(|device| device.release(driver));
     }
 }
 
