@@ -1,8 +1,7 @@
 //! Drivers that are not as they should be, calls that make no sense, and the plugin's end.
 
-use crate::harness::{
-    Ended, Image, Plugin, add, address, child, child_with, device_address, driver_folder, end, is_child,
-};
+use crate::emulated::driver_folder;
+use crate::harness::{Ended, Image, Plugin, add, address, child, child_with, device_address, end, is_child};
 use crate::support::complaints_of;
 use std::collections::BTreeSet;
 use std::fs;

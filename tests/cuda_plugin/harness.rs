@@ -1,9 +1,10 @@
 //! A process of its own for each test, as driver and plugin are a process's; in it, the plugin's functions.
 
+use crate::emulated::{driver_folder, plugin_folder};
 use crate::support::run_with_limit;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use omptarget_abi::{DeviceImage, OffloadEntry, TargetTable};
-use omptarget_tool::{emulator, paths, plugin, process, tag};
+use omptarget_tool::{paths, plugin, process, tag};
 use std::ffi::{CString, c_char, c_void};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -54,18 +55,6 @@ impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}\n{}\n{}", self.status, self.stdout, self.stderr)
     }
-}
-
-/// The folder that has the emulated driver.
-pub fn driver_folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| emulator::ensure().expect("a driver"))
-}
-
-/// The folder that has the plugin.
-pub fn plugin_folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| plugin::ensure().expect("a plugin"))
 }
 
 /// The tests' device image as a file.

@@ -7,6 +7,8 @@
 //! - `drivers`: drivers that are not as they should be, and what the plugin does at its end.
 
 mod drivers;
+#[path = "../support/emulated.rs"]
+mod emulated;
 mod harness;
 mod images;
 mod programs;
