@@ -271,3 +271,35 @@ fn a_queue_goes_back_to_its_own_device() {
     let ended = child(NAME, &[("EMU_DEVICES", "2"), ("LIBOMPTARGET_NUM_INITIAL_STREAMS", "1")]).clean();
     assert_eq!(ended.errors().len(), 1, "{ended}");
 }
+
+/// A setting that is no number, or none that can be, is named in one line and the default is used.
+#[test]
+fn settings_that_cannot_be_leave_the_default() {
+    const NAME: &str = "drivers::settings_that_cannot_be_leave_the_default";
+    if is_child() {
+        let plugin = Plugin::open();
+        assert_eq!(plugin.init_device(0), 0);
+        println!("\n{} streams", plugin.counts().streams);
+        end();
+    }
+    let streams = |setting: (&str, &str)| {
+        let ended = child(NAME, &[setting]).clean();
+        let line = ended.stdout.lines().find_map(|line| line.strip_suffix(" streams")).expect("the child says");
+        let warned: Vec<String> = ended.errors().into_iter().map(str::to_owned).collect();
+        (line.to_owned(), warned)
+    };
+    let initial = "LIBOMPTARGET_NUM_INITIAL_STREAMS";
+    for (value, expected) in [("7", "7"), ("0", "0"), (" 7 ", "7")] {
+        assert_eq!(streams((initial, value)), (expected.to_owned(), vec![]), "{value}");
+    }
+    for value in ["", "seven", "7abc", "0x7", "7.0", "-1", "4097", "99999999999999999999"] {
+        let warning = format!("CUDA warning: '{initial}' must be a whole number from 0 to 4096, '{value}' ignored");
+        assert_eq!(streams((initial, value)), ("32".to_owned(), vec![warning]), "{value}");
+    }
+    for name in ["LIBOMPTARGET_INFO", "LIBOMPTARGET_DEBUG"] {
+        for value in ["", "16abc", "99999999999999999999"] {
+            let (_, warned) = streams((name, value));
+            assert!(matches!(&warned[..], [line] if line.contains(name) && line.ends_with("ignored")), "{warned:?}");
+        }
+    }
+}

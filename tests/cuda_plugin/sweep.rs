@@ -125,6 +125,11 @@ const STEPS: &[(&str, Step)] = &[
         w.plugin.init_device_info(1, &mut info, &mut error) == 0
     }),
     ("init_async_info", |w| w.plugin.init_async_info(0, &mut 0) == 0),
+    // The device's last stream: if any has been lost on the way, the pool grows.
+    ("data_submit_async last", |w| {
+        w.plugin.data_submit_async(0, w.small[0], address(&mut *w.value), 4, &mut w.infos[0]) == 0
+    }),
+    ("synchronize last", |w| w.plugin.synchronize(0, &mut w.infos[0]) == 0),
     ("data_delete small", |w| w.plugin.data_delete(0, w.small[0]) == 0),
     ("data_delete large", |w| w.plugin.data_delete(1, w.large[1]) == 0),
     ("data_delete host", |w| w.plugin.data_delete(0, w.host) == 0),
@@ -236,6 +241,12 @@ pub fn plain(call: &str) -> &str {
     }
 }
 
+/// How many streams and events a child has made in all.
+fn pools(ended: &Ended) -> Option<(u64, u64)> {
+    let (streams, events) = ended.stdout.lines().find_map(|line| line.strip_prefix("at the end "))?.split_once(' ')?;
+    Some((streams.parse().ok()?, events.parse().ok()?))
+}
+
 /// How often a child's lines name a call.
 fn named(ended: &Ended, call: &str) -> usize {
     let start = format!("CUDA error: Error returned from {}", plain(call));
@@ -267,6 +278,10 @@ fn complaints(call: &str, code: u32, unfailed: &Ended, ended: &Ended) -> Vec<Str
     }
     if !is_sticky(code) && !at_the_limit && ended.errors().len() > unfailed.errors().len() + 3 {
         complain("more is said than the call and the code".to_owned());
+    }
+    let at_the_end = pools(ended).zip(pools(unfailed));
+    if !is_sticky(code) && at_the_end.is_some_and(|(now, then)| now.0 > then.0 || now.1 > then.1) {
+        complain(format!("a pool has grown: {at_the_end:?}"));
     }
     let Some(left) = ended.left() else {
         complain("there is no account".to_owned());
@@ -309,6 +324,7 @@ fn every_driver_call_may_fail() {
     let with = |more: &[(&str, &str)]| child(NAME, &[&SWITCHES, more].concat());
     let unfailed = with(&[("EMU_TRACE", trace.path().to_str().expect("a plain path"))]).clean();
     let calls = calls(&std::fs::read_to_string(trace.path()).expect("a trace"));
+    assert_eq!(pools(&unfailed), Some((4, 2)), "all streams are in use at some time");
 
     // The steps reach all that the plugin looks up in the driver.
     let known = with(&[("LIBOMPTARGET_DEBUG", "1")]).well();
