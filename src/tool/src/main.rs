@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
-use omptarget_tool::core::Core;
+use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
 use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
 
@@ -33,20 +33,21 @@ struct Cli {
 /// One subcommand each; `run` below has an arm for each.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Build libomptarget.so from LLVM's unpatched sources, with the machine's plugins beside it
+    /// Build libomptarget.so from LLVM's unpatched sources, with the CUDA plugin and the machine's others beside it
     #[command(after_help = "\
+Each part is in Rust unless LLVM's own is asked for.
 Examples:
-  omptarget build                              the Rust core, LLVM's sources from Debian
-  omptarget build --core stock                 LLVM's own core
+  omptarget build                              both parts in Rust, LLVM's sources from Debian
+  omptarget build --plugin stock               the Rust core with LLVM's own CUDA plugin
+  omptarget build --core stock --plugin stock  nothing of ours
   omptarget build --llvm ~/llvm-project        from a checkout of LLVM 14.0.6")]
     Build {
         /// LLVM's sources: 14 for Debian's source package, or a checkout of llvm-project or its openmp
         #[arg(long, value_name = "14|DIR")]
         llvm: Option<String>,
-        /// Which core goes in
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
-        /// Where the libraries go [default: target/omptarget/14/rust or .../stock]
+        #[command(flatten)]
+        parts: Parts,
+        /// Where the libraries go [default: target/omptarget/14/rust, or a folder named for other parts]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Take a tree that is not as released
@@ -60,9 +61,8 @@ Examples:
   omptarget run -- ./my-program 1000
   LIBOMPTARGET_DEBUG=1 omptarget run --core stock -- ./my-program")]
     Run {
-        /// Which core it runs on
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
@@ -76,9 +76,8 @@ A program started with LD_LIBRARY_PATH=~/.local/lib then uses them.")]
         /// The libraries go into lib/ below it
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
-        /// Which core
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
         /// Overwrite files that this tool did not install
         #[arg(long)]
         force: bool,
@@ -140,7 +139,7 @@ Examples:
         /// The device that they offload to
         #[arg(long, value_enum, default_value = "host")]
         device: Device,
-        /// The CUDA plugin for the emulated device: ours, or the machine's
+        /// The CUDA plugin beside it
         #[arg(long, value_enum, default_value = "rust")]
         plugin: Core,
         /// How often each test is run
@@ -236,13 +235,13 @@ fn run(cli: Cli) -> Result<bool> {
         return Ok(cli.setup);
     };
     match command {
-        Command::Build { llvm, core, out, allow_patched } => {
-            let libs = build::build(core, &build::Options { llvm, out, allow_patched })?;
-            println!("{} is ready: LLVM {}, {core} core", libs.library().display(), paths::LLVM_VERSION);
+        Command::Build { llvm, parts, out, allow_patched } => {
+            let libs = build::build(parts, &build::Options { llvm, out, allow_patched })?;
+            println!("{} is ready: LLVM {}, {parts}", libs.library().display(), paths::LLVM_VERSION);
         }
-        Command::Run { core, program } => return exec(core, &program),
-        Command::Install { prefix, core, force } => {
-            for file in install::install(&build::ensure(core)?, &prefix, force)? {
+        Command::Run { parts, program } => return exec(parts, &program),
+        Command::Install { prefix, parts, force } => {
+            for file in install::install(&build::ensure(parts)?, &prefix, force)? {
                 println!("installed {}", file.display());
             }
         }
@@ -290,9 +289,9 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// Becomes the program; returns only when that fails.
-fn exec(core: Core, program: &[OsString]) -> Result<bool> {
+fn exec(parts: Parts, program: &[OsString]) -> Result<bool> {
     let (exe, args) = program.split_first().context("no program given")?;
-    let libs = build::ensure(core)?;
+    let libs = build::ensure(parts)?;
     let error = program::command(Path::new(exe), &libs).args(args).exec();
     Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }

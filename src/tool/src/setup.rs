@@ -208,7 +208,12 @@ fn run_shown(command: &mut Command) -> Result<()> {
 
 /// The plugins that the machine's LLVM has.
 pub fn machine_plugins() -> Vec<PathBuf> {
-    let entries = fs::read_dir(paths::machine_llvm().join("lib")).into_iter().flatten();
+    plugins_in(&paths::machine_llvm().join("lib"))
+}
+
+/// The plugins in a folder.
+pub fn plugins_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten();
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_plugin = |file: &PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
