@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
-use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
+use omptarget_tool::{
+    abi, build, demo, doctor, emulator, install, logdiff, paths, program, retarget, setup, test, wrap,
+};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -63,6 +65,9 @@ Examples:
     Run {
         #[command(flatten)]
         parts: Parts,
+        /// With the emulated CUDA driver, for programs that `cc` has compiled
+        #[arg(long)]
+        emulated: bool,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
@@ -122,8 +127,14 @@ Example:
     Cxx(Compile),
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
-    /// Show a small offload program at work: which device, which mappings, which transfers
-    Demo,
+    /// Show a small offload program at work: which device, mappings, transfers, launches and driver calls
+    Demo {
+        /// Where it runs
+        #[arg(long, value_enum, default_value = "cuda-emulated")]
+        device: demo::Device,
+        #[command(flatten)]
+        parts: Parts,
+    },
     /// Run LLVM's own tests, unedited, on the host device or on the emulated CUDA device
     #[command(after_help = "\
 Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
@@ -239,7 +250,7 @@ fn run(cli: Cli) -> Result<bool> {
             let libs = build::build(parts, &build::Options { llvm, out, allow_patched })?;
             println!("{} is ready: LLVM {}, {parts}", libs.library().display(), paths::LLVM_VERSION);
         }
-        Command::Run { parts, program } => return exec(parts, &program),
+        Command::Run { parts, emulated, program } => return exec(parts, emulated, &program),
         Command::Install { prefix, parts, force } => {
             for file in install::install(&build::ensure(parts)?, &prefix, force)? {
                 println!("installed {}", file.display());
@@ -262,7 +273,7 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Cc(compile) => return wrap::run("clang-14", &compile.args),
         Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
-        Command::Demo => return demo::report(),
+        Command::Demo { device, parts } => return demo::report(device, parts),
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
         }
@@ -289,9 +300,11 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// Becomes the program; returns only when that fails.
-fn exec(parts: Parts, program: &[OsString]) -> Result<bool> {
+fn exec(parts: Parts, emulated: bool, program: &[OsString]) -> Result<bool> {
     let (exe, args) = program.split_first().context("no program given")?;
     let libs = build::ensure(parts)?;
-    let error = program::command(Path::new(exe), &libs).args(args).exec();
+    let driver = if emulated { Some(emulator::ensure()?) } else { None };
+    let dirs: Vec<&Path> = driver.iter().chain([&libs.dir]).map(PathBuf::as_path).collect();
+    let error = program::command_with(Path::new(exe), &dirs).args(args).exec();
     Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }
