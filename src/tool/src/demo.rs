@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::build;
 use crate::core::Parts;
-use crate::{abi, emulator, paths, program, setup, wrap};
+use crate::{abi, emulator, gpu, paths, program, setup, wrap};
 
 /// The program, below the repository's root.
 const SOURCE: &str = "tests/programs/demo.c";
@@ -24,6 +24,8 @@ const SOURCE: &str = "tests/programs/demo.c";
 pub enum Device {
     /// A CUDA device whose driver is emulated on this machine's CPU.
     CudaEmulated,
+    /// A real GPU of NVIDIA's.
+    Cuda,
     /// This machine, through LLVM's host plugin.
     Host,
 }
@@ -363,7 +365,9 @@ fn tell_driver_calls(trace: &str) -> String {
 }
 
 /// Compiles the program, runs it and tells what happened. Returns whether it used a device and found its result right.
-pub fn report(device: Device, parts: Parts) -> Result<bool> {
+///
+/// `arch` is the real GPU's.
+pub fn report(device: Device, parts: Parts, arch: gpu::Arch) -> Result<bool> {
     let libs = build::ensure(parts)?;
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let (exe, trace) = (dir.path().join("demo"), dir.path().join("trace"));
@@ -371,6 +375,10 @@ pub fn report(device: Device, parts: Parts) -> Result<bool> {
     let mut command = match device {
         Device::Host => {
             program::compile(&source, &exe, &libs, &["-g"])?;
+            program::command(&exe, &libs)
+        }
+        Device::Cuda => {
+            gpu::Toolkit::new(arch)?.compile(SOURCE, &exe, &libs)?;
             program::command(&exe, &libs)
         }
         Device::CudaEmulated => {
@@ -408,7 +416,8 @@ pub fn report(device: Device, parts: Parts) -> Result<bool> {
         (true, true) => println!("result    right: the program checked it, and ended with 0"),
         (true, false) => println!("result    WRONG: the program ended with {}", output.status),
         (false, _) => println!(
-            "result    no device ran anything. `{}` installs what is missing; `omptarget doctor` says more",
+            "result    no device ran anything. `{}` installs what is missing, but for a GPU and its driver; \
+             `omptarget doctor` says more",
             setup::SETUP
         ),
     }
@@ -419,6 +428,7 @@ impl Device {
     fn words(self) -> &'static str {
         match self {
             Device::CudaEmulated => "CUDA, emulated: the driver is ours and runs kernels on this machine's CPU",
+            Device::Cuda => "CUDA: a GPU of NVIDIA's",
             Device::Host => "this machine's CPU, through LLVM's host plugin",
         }
     }

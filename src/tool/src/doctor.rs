@@ -28,6 +28,7 @@ pub fn report() -> Result<bool> {
         line(requirement.is_met(), requirement.package, requirement.purpose);
     }
     line(setup::has_lit(), "lit", "runs LLVM's tests");
+    line(setup::ptxas().is_some(), "ptxas", "NVIDIA's assembler: programs for a real GPU");
     println!();
     let verdict = |plugin: &Path| -> Result<String> {
         Ok(match abi::dropped(plugin)? {

@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
 use omptarget_tool::{
-    abi, build, demo, doctor, emulator, install, logdiff, paths, program, retarget, setup, test, wrap,
+    abi, build, demo, doctor, emulator, gpu, install, logdiff, paths, program, retarget, setup, test, wrap,
 };
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
@@ -132,8 +132,26 @@ Example:
         /// Where it runs
         #[arg(long, value_enum, default_value = "cuda-emulated")]
         device: demo::Device,
+        /// The GPU's architecture, for `--device cuda`
+        #[arg(long, default_value_t)]
+        arch: gpu::Arch,
         #[command(flatten)]
         parts: Parts,
+    },
+    /// Build programs for a real GPU, and run them with both CUDA plugins where there is one
+    #[command(after_help = "\
+The folder that it makes runs on a machine that has nothing but NVIDIA's driver: carry it there and start `run` in it.
+The images are checked here, both plugins are asked for them, and the same sources run on the emulated CUDA device.
+Examples:
+  omptarget gpu
+  omptarget gpu --arch sm_86 --out /tmp/gpu")]
+    Gpu {
+        /// The GPU: sm_90 is H100 and H200, sm_86 is RTX 30, sm_80 is A100, sm_70 is V100
+        #[arg(long, default_value_t, value_name = "ARCH")]
+        arch: gpu::Arch,
+        /// Where the folder goes [default: target/omptarget/14/gpu]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
     },
     /// Run LLVM's own tests, unedited, on the host device or on the emulated CUDA device
     #[command(after_help = "\
@@ -273,7 +291,8 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Cc(compile) => return wrap::run("clang-14", &compile.args),
         Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
-        Command::Demo { device, parts } => return demo::report(device, parts),
+        Command::Demo { device, arch, parts } => return demo::report(device, parts, arch),
+        Command::Gpu { arch, out } => return Ok(gpu::report(out.as_deref(), arch)?.0),
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
         }
