@@ -53,13 +53,8 @@ fn build(tree: &Tree) -> Result<PathBuf> {
     let _lock = paths::lock("cuda-plugin")?;
     let archive = artifact::build("omptarget-rtl-cuda", "the CUDA plugin", &[])?.file("libomptarget_rtl_cuda.a")?;
     let library = built();
-    let time = |path: &PathBuf| path.metadata().and_then(|meta| meta.modified());
-    if matches!((time(&archive), time(&library)), (Ok(archive), Ok(library)) if archive < library) {
-        return Ok(library);
-    }
     let script = tree.libomptarget().join("plugins/exports");
     let text = std::fs::read_to_string(&script).with_context(|| format!("cannot read {}", script.display()))?;
-    let _progress = progress::step("linking the CUDA plugin");
     let stage = paths::stage(&paths::out_root(), "cuda-plugin")?;
     let staged = stage.path().join(NAME);
     let mut command = Command::new(process::tool("clang++-14")?);
@@ -68,8 +63,18 @@ fn build(tree: &Tree) -> Result<PathBuf> {
     // What is in an archive is linked only if it is asked for.
     command.args(functions(&text).map(|name| format!("-Wl,-u,{name}")));
     command.arg(&archive).args(["-ldl", "-lpthread", "-lm", "-o"]).arg(&staged);
+    let made = archive.metadata().and_then(|meta| meta.modified());
+    let made = made.with_context(|| format!("cannot read {}", archive.display()))?;
+    // What is there, if it was linked in the same way.
+    let record = paths::out_root().join("14/cuda-plugin-record.txt");
+    let now = format!("{command:?}\n{made:?}\n{text}");
+    if library.is_file() && std::fs::read_to_string(&record).is_ok_and(|then| then == now) {
+        return Ok(library);
+    }
+    let _progress = progress::step("linking the CUDA plugin");
     process::run(&mut command).context("the CUDA plugin does not link")?;
     paths::place(&staged, &library)?;
+    std::fs::write(&record, now).with_context(|| format!("cannot write {}", record.display()))?;
     Ok(library)
 }
 
