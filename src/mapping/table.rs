@@ -367,7 +367,8 @@ impl Table {
             last
         });
         let mut counts = entry.counts();
-        if !last {
+        let left_by_another = entry.leaving().is_some_and(|other| other != caller);
+        if !last && !left_by_another {
             counts.increment(used.kind);
         }
         (last && entry.leaving() == Some(caller), CountAction::Suppressed, counts)

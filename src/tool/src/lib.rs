@@ -7,6 +7,7 @@ pub mod core;
 pub mod demo;
 pub mod doctor;
 pub mod emulator;
+pub mod gpu;
 pub mod install;
 pub mod lit;
 pub mod llvm;

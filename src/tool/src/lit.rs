@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::build::{self, Libs};
-use crate::core::Core;
+use crate::core::{Core, Parts};
 use crate::totals::Totals;
 use crate::{emulator, paths, plugin, process, progress, setup};
 
@@ -258,7 +258,7 @@ fn parse(text: &str) -> Result<Vec<Test>> {
 
 /// Prints a table, the failed tests and where the cores differ, and last the sum. Returns whether all was well.
 ///
-/// `plugin` is the CUDA plugin that the emulated device is driven by.
+/// `plugin` is the CUDA plugin beside the core, which drives the emulated device.
 pub fn report(
     cores: Cores,
     device: Device,
@@ -268,7 +268,7 @@ pub fn report(
 ) -> Result<(bool, Totals)> {
     let mut tallies = Vec::new();
     for &core in cores.list() {
-        let libs = build::ensure(core)?;
+        let libs = build::ensure(Parts { core, plugin })?;
         let (place, name) = match device {
             Device::Host => (Place::host()?, core.name().to_owned()),
             Device::CudaEmulated => (Place::emulated(plugin)?, format!("cuda-{core}-{plugin}")),

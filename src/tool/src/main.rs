@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
-use omptarget_tool::core::Core;
+use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
-use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
+use omptarget_tool::{
+    abi, build, demo, doctor, emulator, gpu, install, logdiff, paths, program, retarget, setup, test, wrap,
+};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -33,20 +35,21 @@ struct Cli {
 /// One subcommand each; `run` below has an arm for each.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Build libomptarget.so from LLVM's unpatched sources, with the machine's plugins beside it
+    /// Build libomptarget.so from LLVM's unpatched sources, with the CUDA plugin and the machine's others beside it
     #[command(after_help = "\
+Each part is in Rust unless LLVM's own is asked for.
 Examples:
-  omptarget build                              the Rust core, LLVM's sources from Debian
-  omptarget build --core stock                 LLVM's own core
+  omptarget build                              both parts in Rust, LLVM's sources from Debian
+  omptarget build --plugin stock               the Rust core with LLVM's own CUDA plugin
+  omptarget build --core stock --plugin stock  nothing of ours
   omptarget build --llvm ~/llvm-project        from a checkout of LLVM 14.0.6")]
     Build {
         /// LLVM's sources: 14 for Debian's source package, or a checkout of llvm-project or its openmp
         #[arg(long, value_name = "14|DIR")]
         llvm: Option<String>,
-        /// Which core goes in
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
-        /// Where the libraries go [default: target/omptarget/14/rust or .../stock]
+        #[command(flatten)]
+        parts: Parts,
+        /// Where the libraries go [default: target/omptarget/14/rust, or a folder named for other parts]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Take a tree that is not as released
@@ -60,9 +63,11 @@ Examples:
   omptarget run -- ./my-program 1000
   LIBOMPTARGET_DEBUG=1 omptarget run --core stock -- ./my-program")]
     Run {
-        /// Which core it runs on
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
+        /// With the emulated CUDA driver, for programs that `cc` has compiled
+        #[arg(long)]
+        emulated: bool,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
@@ -76,9 +81,8 @@ A program started with LD_LIBRARY_PATH=~/.local/lib then uses them.")]
         /// The libraries go into lib/ below it
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
-        /// Which core
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
         /// Overwrite files that this tool did not install
         #[arg(long)]
         force: bool,
@@ -123,8 +127,32 @@ Example:
     Cxx(Compile),
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
-    /// Show a small offload program at work: which device, which mappings, which transfers
-    Demo,
+    /// Show a small offload program at work: which device, mappings, transfers, launches and driver calls
+    Demo {
+        /// Where it runs
+        #[arg(long, value_enum, default_value = "cuda-emulated")]
+        device: demo::Device,
+        /// The GPU's architecture, for `--device cuda`
+        #[arg(long, default_value_t)]
+        arch: gpu::Arch,
+        #[command(flatten)]
+        parts: Parts,
+    },
+    /// Build programs for a real GPU, and run them with both CUDA plugins where there is one
+    #[command(after_help = "\
+The folder that it makes runs on a machine that has nothing but NVIDIA's driver: carry it there and start `run` in it.
+The images are checked here, both plugins are asked for them, and the same sources run on the emulated CUDA device.
+Examples:
+  omptarget gpu
+  omptarget gpu --arch sm_86 --out /tmp/gpu")]
+    Gpu {
+        /// The GPU: sm_90 is H100 and H200, sm_86 is RTX 30, sm_80 is A100, sm_70 is V100
+        #[arg(long, default_value_t, value_name = "ARCH")]
+        arch: gpu::Arch,
+        /// Where the folder goes [default: target/omptarget/14/gpu]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Run LLVM's own tests, unedited, on the host device or on the emulated CUDA device
     #[command(after_help = "\
 Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
@@ -140,7 +168,7 @@ Examples:
         /// The device that they offload to
         #[arg(long, value_enum, default_value = "host")]
         device: Device,
-        /// The CUDA plugin for the emulated device: ours, or the machine's
+        /// The CUDA plugin beside it
         #[arg(long, value_enum, default_value = "rust")]
         plugin: Core,
         /// How often each test is run
@@ -236,13 +264,13 @@ fn run(cli: Cli) -> Result<bool> {
         return Ok(cli.setup);
     };
     match command {
-        Command::Build { llvm, core, out, allow_patched } => {
-            let libs = build::build(core, &build::Options { llvm, out, allow_patched })?;
-            println!("{} is ready: LLVM {}, {core} core", libs.library().display(), paths::LLVM_VERSION);
+        Command::Build { llvm, parts, out, allow_patched } => {
+            let libs = build::build(parts, &build::Options { llvm, out, allow_patched })?;
+            println!("{} is ready: LLVM {}, {parts}", libs.library().display(), paths::LLVM_VERSION);
         }
-        Command::Run { core, program } => return exec(core, &program),
-        Command::Install { prefix, core, force } => {
-            for file in install::install(&build::ensure(core)?, &prefix, force)? {
+        Command::Run { parts, emulated, program } => return exec(parts, emulated, &program),
+        Command::Install { prefix, parts, force } => {
+            for file in install::install(&build::ensure(parts)?, &prefix, force)? {
                 println!("installed {}", file.display());
             }
         }
@@ -263,7 +291,8 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Cc(compile) => return wrap::run("clang-14", &compile.args),
         Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
-        Command::Demo => return demo::report(),
+        Command::Demo { device, arch, parts } => return demo::report(device, parts, arch),
+        Command::Gpu { arch, out } => return Ok(gpu::report(out.as_deref(), arch)?.0),
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
         }
@@ -290,9 +319,11 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// Becomes the program; returns only when that fails.
-fn exec(core: Core, program: &[OsString]) -> Result<bool> {
+fn exec(parts: Parts, emulated: bool, program: &[OsString]) -> Result<bool> {
     let (exe, args) = program.split_first().context("no program given")?;
-    let libs = build::ensure(core)?;
-    let error = program::command(Path::new(exe), &libs).args(args).exec();
+    let libs = build::ensure(parts)?;
+    let driver = if emulated { Some(emulator::ensure()?) } else { None };
+    let dirs: Vec<&Path> = driver.iter().chain([&libs.dir]).map(PathBuf::as_path).collect();
+    let error = program::command_with(Path::new(exe), &dirs).args(args).exec();
     Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }

@@ -1,7 +1,7 @@
 //! OpenMP offload programs: compiling them, and running them on one of our libraries.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -21,17 +21,24 @@ pub fn compile(source: &Path, exe: &Path, libs: &Libs, extra: &[&str]) -> Result
     }
     let mut command = Command::new(process::tool(compiler)?);
     command.args(["-fopenmp", "-fopenmp-targets=x86_64-pc-linux-gnu"]).args(extra).arg(source).arg("-o").arg(exe);
-    for dir in [libs.dir.clone(), paths::machine_llvm().join("lib")] {
-        let mut rpath = OsString::from("-Wl,-rpath,");
-        rpath.push(&dir);
-        command.arg("-L").arg(&dir).arg(rpath);
-    }
+    command.args(link_args(libs));
     let output = command.output()?;
     if !output.status.success() {
         let why = process::first_error(&output.stderr).unwrap_or_else(|| output.status.to_string());
         bail!("{} does not compile: {why}", source.display());
     }
     Ok(())
+}
+
+/// What links a program to `libs`, and lets it find them.
+pub fn link_args(libs: &Libs) -> Vec<OsString> {
+    let mut args = Vec::new();
+    for dir in [libs.dir.clone(), paths::machine_llvm().join("lib")] {
+        let mut rpath = OsString::from("-Wl,-rpath,");
+        rpath.push(&dir);
+        args.extend(["-L".into(), dir.into_os_string(), rpath]);
+    }
+    args
 }
 
 /// A command that runs `exe` on `libs`, whether or not it was linked to them.
@@ -41,7 +48,13 @@ pub fn command(exe: &Path, libs: &Libs) -> Command {
 
 /// Like [`command`], for libraries of which only the directory is known.
 pub fn command_in(exe: &Path, dir: &Path) -> Command {
-    let mut dirs = vec![dir.to_owned(), paths::machine_llvm().join("lib")];
+    command_with(exe, &[dir])
+}
+
+/// Like [`command_in`], for libraries in several directories.
+pub fn command_with(exe: &Path, dirs: &[&Path]) -> Command {
+    let mut dirs: Vec<PathBuf> = dirs.iter().map(|&dir| dir.to_owned()).collect();
+    dirs.push(paths::machine_llvm().join("lib"));
     dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut command = Command::new(exe);
     command.env("LD_LIBRARY_PATH", dirs.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(":".as_ref()));
