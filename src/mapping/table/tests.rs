@@ -439,7 +439,7 @@ fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     };
     assert_eq!(ends(&member, ME, &mut first), (false, Count(2), CountAction::Suppressed), "shown as LLVM shows it");
     assert_eq!(ends(&member, OTHER, &mut second), (true, Count(1), CountAction::Suppressed), "the first has left");
-    assert_eq!(ends(&member, ME, &mut first), (false, Count(2), CountAction::Suppressed), "and stays not last");
+    assert_eq!(ends(&member, ME, &mut first), (false, Count(1), CountAction::Suppressed), "and stays not last");
     assert_eq!(ends(&parent, ME, &mut first), (false, Count(1), CountAction::Decremented), "so does its struct");
     assert_eq!(ends(&parent, OTHER, &mut second), (true, Count(1), CountAction::Deferred));
 }
