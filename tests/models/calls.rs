@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A map clause, as the compiler passes it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,15 +84,14 @@ impl Drop for Handle<'_> {
 }
 
 impl Program {
-    /// A program with this memory, on a device of its own.
-    pub fn new(world: &Arc<World>, memory: &[(usize, usize)]) -> Self {
-        world.with(|state| state.host.extend(memory.iter().copied()));
+    /// A program on a device of its own.
+    pub fn new(world: &Arc<World>) -> Self {
         Self { device: Device::new(plugin(), true), world: Arc::clone(world), shadows: Mutex::new(BTreeMap::new()) }
     }
 
     /// A word of the program's memory.
     pub fn host(&self, address: usize) -> usize {
-        self.world.with(|state| state.host[&address])
+        self.world.host(address).load(SeqCst)
     }
 
     /// `target`: maps, runs the kernel with the device address of the first clause, unmaps.
@@ -275,7 +275,7 @@ impl Program {
         for address in inside {
             if map.from {
                 let host = shadows[&address].host;
-                self.world.with(|state| state.host.insert(address, host));
+                self.world.host(address).store(host, SeqCst);
             }
             // As the C++ face does it.
             if goes && !self.device.is_taken_over(address) {

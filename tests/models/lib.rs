@@ -27,11 +27,15 @@ use std::time::Instant;
 /// The checker's own threads and locks.
 mod checker {
     #[cfg(feature = "loom")]
-    pub use loom::sync::{Condvar, Mutex};
+    pub use loom::sync::atomic::AtomicUsize;
+    #[cfg(feature = "loom")]
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
     #[cfg(feature = "loom")]
     pub use loom::thread::{JoinHandle, spawn};
     #[cfg(feature = "shuttle")]
-    pub use shuttle::sync::{Condvar, Mutex};
+    pub use shuttle::sync::atomic::AtomicUsize;
+    #[cfg(feature = "shuttle")]
+    pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
     #[cfg(feature = "shuttle")]
     pub use shuttle::thread::{JoinHandle, spawn};
 }

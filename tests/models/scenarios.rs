@@ -154,8 +154,8 @@ impl Scenario {
     ///
     /// When an answer is wrong, or the device has been misused.
     pub fn run(&self, tasks: usize) {
-        let world = World::create();
-        let program = Arc::new(Program::new(&world, self.memory));
+        let world = World::create(self.memory);
+        let program = Arc::new(Program::new(&world));
         if !self.around.is_empty() {
             program.enter(self.around);
         }
