@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod artifact;
 pub mod build;
+pub mod calls;
 pub mod core;
 pub mod demo;
 pub mod doctor;
