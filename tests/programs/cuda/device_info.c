@@ -1,4 +1,5 @@
 // What the plugin tells of a device, and of the threads and teams that regions get.
+// env: KMP_WARNINGS=0
 #include "../check.h"
 #include <stdint.h>
 
