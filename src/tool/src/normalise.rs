@@ -87,6 +87,7 @@ struct Names {
     live: BTreeMap<u64, usize>,
     given: usize,
     nodes: BTreeMap<u64, usize>,
+    nodes_given: usize,
     /// How many bytes a call of OpenMP's API has asked for.
     requested: u64,
 }
@@ -136,9 +137,16 @@ impl Names {
         let replace = |found: &Captures| {
             let whole = &found[0];
             if let Some(digits) = found.name("node") {
-                let next = self.nodes.len();
-                let number = self.nodes.entry(hex(digits.as_str())).or_insert(next);
-                format!("{}<node{number}>", &found["what"])
+                let (node, what) = (hex(digits.as_str()), &found["what"]);
+                if what.ends_with("address ") {
+                    // It is new, wherever it is.
+                    self.nodes.remove(&node);
+                }
+                let number = *self.nodes.entry(node).or_insert_with(|| {
+                    self.nodes_given += 1;
+                    self.nodes_given - 1
+                });
+                format!("{what}<node{number}>")
             } else if let Some(digits) = found.name("address") {
                 match hex(digits.as_str()) {
                     address if ADDRESSES.contains(&address) => self.name(address),
@@ -264,6 +272,10 @@ mod tests {
                         Found its node <node0>. Insert it to bucket 1.\n";
         assert_eq!(log_of("0x0000000000010000", "0x0000000000010010"), expected);
         assert_eq!(log_of("0x00005571c0ffee00", "0x00005571c0ffee80"), expected);
+        assert_eq!(
+            log("Node address 0x10\nnode 0x10\nNode address 0x10\n"),
+            "Node address <node0>\nnode <node0>\nNode address <node1>\n"
+        );
     }
 
     #[test]
