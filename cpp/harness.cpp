@@ -149,12 +149,14 @@ Answer harness_get_target_pointer(int32_t Device, const BeginArguments *A, Async
   return answer(D, Latest);
 }
 
-/// Copies into the latest entry what belongs there, as LLVM does for an attached pointer.
-int32_t harness_attach(int32_t Device, void *TgtPtr, void *HstPtr, int64_t Size, AsyncInfoTy *Call) {
+/// Copies a pointer into the latest entry, as LLVM does for an attached one.
+int32_t harness_attach(int32_t Device, void *TgtPtr, void *Pointer, AsyncInfoTy *Call) {
   const HostDataToTargetTy &Entry = *Latest.MapTableEntry;
   Entry.setMayContainAttachedPointers();
   HostDataToTargetTy::LockGuard LG(Entry);
-  int32_t Ret = device(Device).submitData(TgtPtr, HstPtr, Size, *Call);
+  void *&Place = Call->getVoidPtrLocation();
+  Place = Pointer;
+  int32_t Ret = device(Device).submitData(TgtPtr, &Place, sizeof(Place), *Call);
   return Ret == OFFLOAD_SUCCESS ? Entry.addEventIfNecessary(device(Device), *Call) : Ret;
 }
 

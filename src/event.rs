@@ -8,6 +8,7 @@ use crate::device::{CallRecord, destroy};
 use crate::mapping::{Call, Event, Phase, Transfer};
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{Address, report};
+use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use omptarget_abi::AsyncInfo;
 use std::ffi::c_void;
@@ -16,6 +17,25 @@ use std::ffi::c_void;
 ///
 /// Nothing is to be done for a copy that the call issued itself, as its queue is in order, nor for one that is done.
 pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
+    if broken(Rule::WaitBeforeUse) {
+        return Ok(());
+    }
+    wait_for_copy(plugin, transfer, record)
+}
+
+/// Makes the copy that the call is about to issue come after the newest one, so that its record stands for both, and
+/// after the newest copy back, which may still read.
+pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
+    if !broken(Rule::ChainBeforeRecord) {
+        wait_for_copy(plugin, transfer, record)?;
+    }
+    match transfer.copied_back_by_another(record.call()) {
+        Some(other) if !broken(Rule::CopyAfterCopyBack) => order_after_calls(plugin, &[other], record),
+        _ => Ok(()),
+    }
+}
+
+fn wait_for_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
     let Some(event) = transfer.recorded_by_another(record.call()) else { return Ok(()) };
     wait(plugin, event, record)
 }
@@ -60,7 +80,9 @@ pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRe
         return Err(failed);
     }
     transfer.event = Some(event);
-    transfer.recorded_by = Some(Arc::clone(record.call()));
+    if transfer.recorded_by.is_none() || !broken(Rule::DonePerRecord) {
+        transfer.recorded_by = Some(Arc::clone(record.call()));
+    }
     Ok(())
 }
 
@@ -90,14 +112,4 @@ pub fn order_after_calls(plugin: &Plugin, others: &[Arc<Call>], record: &mut Cal
         }
     }
     Ok(())
-}
-
-/// Blocks until all that the call has issued so far is done, in the middle of the call.
-pub fn wait_for_own(plugin: &Plugin, record: &mut CallRecord) -> Done {
-    let Some(event) = create(plugin)? else { return record.drain() };
-    let recorded = record.issue(|queue| record_on(plugin, event, queue));
-    // SAFETY: recorded just now.
-    let waited = recorded.and_then(|()| unsafe { plugin.sync_event(event) });
-    destroy(plugin, event);
-    waited
 }

@@ -16,10 +16,12 @@
 //! Dependencies point along the arrows only. [`mapping`] is the heart and has no `unsafe`; [`bridge`] is the only user
 //! of cxx; [`report`] is the only place that prints; [`sync`] is the only place that names a lock's implementation.
 
+#[cfg(not(model))]
 pub mod bridge;
 pub mod device;
 pub mod event;
 pub mod mapping;
 pub mod plugin_api;
 pub mod report;
+pub mod rules;
 pub mod sync;

@@ -96,8 +96,17 @@ fn calls(run: &Run) -> Vec<String> {
 #[test]
 fn a_plugin_is_called_as_by_llvm() -> Result<()> {
     check_all(&programs("log")?, |program| {
-        let stock = calls(&program.run(Core::Stock, Plugin::Failing, &[])?);
-        let rust = calls(&program.run(Core::Rust, Plugin::Failing, &[])?);
+        let calls = |core| {
+            let mut calls = calls(&program.run(core, Plugin::Failing, &[])?);
+            if program.head.pointers {
+                // Copies around the pointers count as one of unknown size.
+                let copy = "data_retrieve_async";
+                calls.iter_mut().filter(|call| call.starts_with(copy)).for_each(|call| *call = copy.to_owned());
+                calls.dedup_by(|next, call| next == call && next == copy);
+            }
+            anyhow::Ok(calls)
+        };
+        let (stock, rust) = (calls(Core::Stock)?, calls(Core::Rust)?);
         if program.head.differs || stock == rust {
             return Ok(Vec::new());
         }

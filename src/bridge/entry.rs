@@ -70,12 +70,14 @@ fn hold_ref_count_to_str(entry: &Entry) -> String {
 
 fn lock(entry: &Entry) {
     entry.transfer().lock_raw();
+    device::set_locked(entry);
 }
 
 /// # Safety
 ///
 /// This thread holds the lock through `lock`: LLVM's `LockGuard` sees to that.
 unsafe fn unlock(entry: &Entry) {
+    device::set_locked(std::ptr::null());
     // SAFETY: the same contract.
     unsafe { entry.transfer().unlock_raw() };
 }

@@ -7,75 +7,89 @@
 //!
 //! Some of LLVM's calls into the core take no `AsyncInfoTy`. They find the record of their thread, see [`current`].
 
-use super::Plugin;
-use super::pin::let_go;
+use super::Shared;
 use crate::mapping::{Call, Caller, Entry, Uses};
 use crate::plugin_api::Done;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::rules::{Rule, broken};
+use crate::sync::{Arc, Counter, Ordering, thread_cells};
 use omptarget_abi::AsyncInfo;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
 
-// No destructors: device destructors run when thread-locals may be gone.
-thread_local! {
-    static CALLER: Cell<u64> = const { Cell::new(0) };
-    static CURRENT: Cell<*mut CallRecord> = const { Cell::new(null_mut()) };
-    static HELD: Cell<*const Entry> = const { Cell::new(null()) };
-    static LEAVING: Cell<bool> = const { Cell::new(false) };
+thread_cells! {
+    static CALLER: Cell<u64> = Cell::new(0);
+    static CURRENT: Cell<*mut CallRecord> = Cell::new(null_mut());
+    static HELD: Cell<*const Entry> = Cell::new(null());
+    static LEAVING: Cell<bool> = Cell::new(false);
+    static LOCKED: Cell<*const Entry> = Cell::new(null());
 }
 
 /// This thread as a caller.
 pub fn caller() -> Caller {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    if CALLER.get() == 0 {
-        CALLER.set(NEXT.fetch_add(1, Ordering::Relaxed));
-    }
-    Caller(CALLER.get())
+    static NEXT: Counter = Counter::new(1);
+    Caller(CALLER.with(|caller| {
+        if caller.get() == 0 {
+            caller.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        caller.get()
+    }))
 }
 
 /// Whether this thread is inside a call that has a record.
 pub fn open_on_this_thread() -> bool {
-    !CURRENT.get().is_null()
+    !CURRENT.with(Cell::get).is_null()
 }
 
-/// The record of this thread's call, if it has one for `plugin`'s device.
+/// The record of this thread's call, if it has one for `device`.
 ///
 /// # Safety
 ///
 /// No other reference to the record is in use.
-pub unsafe fn current<'r>(plugin: &Arc<Plugin>) -> Option<&'r mut CallRecord> {
+pub unsafe fn current<'r>(device: &Arc<Shared>) -> Option<&'r mut CallRecord> {
     // SAFETY: null, or the record that this thread made last and has not taken back; the contract excludes aliases.
-    let record = unsafe { CURRENT.get().as_mut() };
-    record.filter(|record| Arc::ptr_eq(&record.plugin, plugin))
+    let record = unsafe { CURRENT.with(Cell::get).as_mut() };
+    record.filter(|record| Arc::ptr_eq(&record.device, device))
 }
 
 /// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
 pub fn set_held(entry: *const Entry) {
-    HELD.set(entry);
+    HELD.with(|held| held.set(entry));
 }
 
 /// Notes whether the look-up that is about to give a handle made or found this thread's mark.
 pub fn set_leaving(leaving: bool) {
-    LEAVING.set(leaving);
+    LEAVING.with(|mine| mine.set(leaving));
 }
 
 /// Whether this thread was leaving the entry that it [`held`] when it looked it up.
 pub fn was_leaving() -> bool {
-    LEAVING.get()
+    LEAVING.with(Cell::get)
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.
 pub fn unset_held(entry: *const Entry) {
-    if HELD.get() == entry {
-        HELD.set(null());
-    }
+    HELD.with(|held| {
+        if held.get() == entry {
+            held.set(null());
+        }
+    });
+}
+
+/// Notes which entry's lock LLVM holds on this thread, null for none.
+pub fn set_locked(entry: *const Entry) {
+    LOCKED.with(|locked| locked.set(entry));
+}
+
+/// The entry whose lock LLVM holds on this thread, see [`set_locked`].
+pub fn locked() -> *const Entry {
+    LOCKED.with(Cell::get)
 }
 
 /// The entry that this thread has looked up on exit and whose handle it still has.
 ///
 /// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's.
 pub fn held() -> Option<Arc<Entry>> {
-    let entry = NonNull::new(HELD.get().cast_mut())?;
+    let entry = NonNull::new(HELD.with(Cell::get).cast_mut())?;
     // SAFETY: C++ holds a handle on it, made by `Arc::into_raw`: `unset_held` is called before that one is dropped.
     unsafe { Arc::increment_strong_count(entry.as_ptr()) };
     // SAFETY: the count was raised for this very handle.
@@ -86,36 +100,40 @@ pub fn held() -> Option<Arc<Entry>> {
 #[derive(Debug)]
 pub struct CallRecord {
     call: Arc<Call>,
-    plugin: Arc<Plugin>,
+    device: Arc<Shared>,
     queue: AsyncInfo,
     /// What it did with which entries.
     pub uses: Uses,
-    /// Entries that it uses and that other calls were still filling when it looked them up.
-    pub unfilled: Vec<Arc<Entry>>,
+    /// The calls that were still filling entries which this one uses, when it looked them up.
+    pub unfilled: Vec<Arc<Call>>,
+    /// Pointers on their way to the device.
+    #[expect(clippy::vec_box, reason = "none may move while a copy from it is under way")]
+    places: Vec<Box<usize>>,
     /// The record that was this thread's current one before.
     outer: *mut CallRecord,
 }
 
 impl CallRecord {
-    /// The record in `info`, made for `plugin`'s device if there is none yet.
+    /// The record in `info`, made for `device` if there is none yet.
     ///
     /// # Safety
     ///
     /// `info` is that of a live `AsyncInfoTy` of the calling thread, whose `Queue` is null or from this function, and
     /// the former result for it is out of use.
-    pub unsafe fn of<'r>(info: NonNull<AsyncInfo>, plugin: &Arc<Plugin>) -> &'r mut Self {
+    pub unsafe fn of<'r>(info: NonNull<AsyncInfo>, device: &Arc<Shared>) -> &'r mut Self {
         // SAFETY: live and this thread's own, by this function's contract.
         let queue = unsafe { &mut (*info.as_ptr()).queue };
         if queue.is_null() {
             let record = Box::into_raw(Box::new(Self {
                 call: Arc::default(),
-                plugin: Arc::clone(plugin),
+                device: Arc::clone(device),
                 queue: AsyncInfo { queue: null_mut() },
                 uses: Uses::default(),
                 unfilled: Vec::new(),
-                outer: CURRENT.get(),
+                places: Vec::new(),
+                outer: CURRENT.with(Cell::get),
             }));
-            CURRENT.set(record);
+            CURRENT.with(|current| current.set(record));
             *queue = record.cast();
         }
         // SAFETY: made above or by an earlier call; the contract says that no other reference to it is in use.
@@ -139,10 +157,10 @@ impl CallRecord {
 
     /// Takes this record, which was at `address`, out of its thread's chain of open ones.
     fn unlink(&self, address: *mut Self) {
-        if CURRENT.get() == address {
-            return CURRENT.set(self.outer);
+        let mut inner = CURRENT.with(Cell::get);
+        if inner == address {
+            return CURRENT.with(|current| current.set(self.outer));
         }
-        let mut inner = CURRENT.get();
         // SAFETY: the chain holds this thread's open records, and ends with null.
         while let Some(record) = unsafe { inner.as_mut() } {
             if record.outer == address {
@@ -165,34 +183,39 @@ impl CallRecord {
         result
     }
 
+    /// Keeps `pointer` in memory until this call has been synchronised, and says where.
+    pub fn place(&mut self, pointer: usize) -> *const usize {
+        let place = Box::new(pointer);
+        let address = &raw const *place;
+        self.places.push(place);
+        address
+    }
+
     /// Keeps `entry`, its device memory and its event until this call has been synchronised.
     pub fn pin(&mut self, entry: &Arc<Entry>) {
         self.uses.of(entry);
     }
 
-    /// Waits for all work on the queue so far, in the middle of the call.
-    pub fn drain(&mut self) -> Done {
-        if self.queue.queue.is_null() {
-            return Ok(());
-        }
-        let plugin = Arc::clone(&self.plugin);
-        // SAFETY: the plugin put the queue there, for the device of this record.
-        self.issue(|queue| unsafe { plugin.synchronize(queue) })
-    }
-
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.
     pub fn finish(mut self) -> Done {
+        if broken(Rule::PinUntilSynchronized) {
+            self.let_go();
+        }
         let done = if self.queue.queue.is_null() {
             Ok(())
         } else {
             self.call.set_synchronizing();
             // SAFETY: the plugin put the queue there, for the device of this record.
-            unsafe { self.plugin.synchronize(&raw mut self.queue) }
+            unsafe { self.device.plugin.synchronize(&raw mut self.queue) }
         };
         self.call.finish(done.is_ok());
-        for entry in self.unfilled.into_iter().chain(self.uses.into_entries()) {
-            let_go(&self.plugin, entry);
-        }
+        self.let_go();
         done
+    }
+
+    fn let_go(&mut self) {
+        for entry in std::mem::take(&mut self.uses).into_entries() {
+            self.device.finish_use(entry);
+        }
     }
 }

@@ -5,7 +5,7 @@
 mod call;
 mod pin;
 
-pub use call::{CallRecord, caller, open_on_this_thread, set_held, unset_held};
+pub use call::{CallRecord, caller, locked, open_on_this_thread, set_held, set_locked, unset_held};
 pub use pin::{Pin, destroy};
 
 use crate::event;
@@ -15,6 +15,7 @@ use crate::mapping::{
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
+use crate::rules::{Rule, broken};
 use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
@@ -27,11 +28,17 @@ const ALLOC_DEFAULT: i32 = 3;
 /// A device, its plugin and its mappings.
 #[derive(Debug)]
 pub struct Device {
-    plugin: Arc<Plugin>,
-    table: Mutex<Table>,
+    shared: Arc<Shared>,
     ready: OnceLock<bool>,
     /// Whether copies are ordered by events (`LIBOMPTARGET_MAP_FORCE_ATOMIC`).
     use_events: bool,
+}
+
+/// What the records of a device's calls need of it.
+#[derive(Debug)]
+pub struct Shared {
+    plugin: Plugin,
+    table: Mutex<Table>,
 }
 
 /// When a map clause copies to the device.
@@ -88,17 +95,17 @@ impl Device {
     /// A device of `plugin`, with nothing mapped.
     pub fn new(plugin: Plugin, use_events: bool) -> Self {
         let table = Mutex::new(Rank::TABLE, Table::default());
-        Self { plugin: Arc::new(plugin), table, ready: OnceLock::new(), use_events }
+        Self { shared: Arc::new(Shared { plugin, table }), ready: OnceLock::new(), use_events }
     }
 
     /// The device's plugin.
     pub fn plugin(&self) -> &Plugin {
-        &self.plugin
+        &self.shared.plugin
     }
 
     /// The mappings; the lock is LLVM's `DataMapMtx`.
-    pub const fn table(&self) -> &Mutex<Table> {
-        &self.table
+    pub fn table(&self) -> &Mutex<Table> {
+        &self.shared.table
     }
 
     /// The record of the call that `info` belongs to.
@@ -108,18 +115,18 @@ impl Device {
     /// See [`CallRecord::of`].
     pub unsafe fn record<'r>(&self, info: NonNull<AsyncInfo>) -> &'r mut CallRecord {
         // SAFETY: the same contract.
-        unsafe { CallRecord::of(info, &self.plugin) }
+        unsafe { CallRecord::of(info, &self.shared) }
     }
 
     fn pin(&self, entry: Arc<Entry>) -> Pin<'_> {
-        Pin::new(entry, &self.plugin)
+        Pin::new(entry, &self.shared.plugin)
     }
 
     /// Initialises the device unless that has been tried, and says whether it can be used: `device_is_ready`.
     ///
     /// `number` is the device number that was asked for, `requires` the program's `requires` clauses.
     pub fn make_ready(&self, number: i32, requires: i64) -> bool {
-        let [_, local] = self.plugin.numbers().map(|number| number.load(crate::sync::Ordering::Relaxed));
+        let [_, local] = self.shared.plugin.numbers().map(|number| number.load(crate::sync::Ordering::Relaxed));
         let is_init = self.ready.get().copied().unwrap_or(false);
         dp!("Is the device {number} (local ID {local}) initialized? {}", i32::from(is_init));
         if !is_init && !self.init_once(requires) {
@@ -132,7 +139,7 @@ impl Device {
 
     /// Initialises the device at the first call; every call answers what came of it.
     pub fn init_once(&self, requires: i64) -> bool {
-        *self.ready.get_or_init(|| self.plugin.init_device(requires).is_ok())
+        *self.ready.get_or_init(|| self.shared.plugin.init_device(requires).is_ok())
     }
 
     /// Finds or makes the mapping of a map clause, and copies to the device if the clause asks for it:
@@ -153,8 +160,8 @@ impl Device {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
         // A former call of this thread may have ended without giving these back.
-        for entry in self.table.lock().take_detached(caller()) {
-            pin::let_go(&self.plugin, entry);
+        for entry in self.shared.table.lock().take_detached(caller()) {
+            pin::let_go(&self.shared.plugin, entry);
         }
         loop {
             // SAFETY: the same contract.
@@ -178,7 +185,7 @@ impl Device {
         let range = request.range;
         let (host, size) = (Address(range.begin()), range.size());
         log_look_up(range);
-        let mut table = self.table.lock();
+        let mut table = self.shared.table.lock();
         let (overlap, begin) = table.begin(request, caller(), &mut record.uses);
         log_overlap(overlap);
         match begin {
@@ -188,7 +195,7 @@ impl Device {
                 let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
                 info!(
                     flag::MAPPING_EXISTS,
-                    self.plugin.device(),
+                    self.shared.plugin.device(),
                     "Mapping exists{} with HstPtrBegin={host}, TgtPtrBegin={}, Size={size}, {}, Name={}",
                     if request.implicit { " (implicit)" } else { "" },
                     Address(entry.target_of(range.begin())),
@@ -202,7 +209,7 @@ impl Device {
                     .map(|entry| TargetPointer::mapped(entry, range, is_new))
             }
             Begin::Create => {
-                let target = self.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
+                let target = self.shared.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
                 if target.is_null() {
                     return Err(Refused::Fails);
                 }
@@ -255,14 +262,20 @@ impl Device {
         record: &mut CallRecord,
     ) -> Done {
         // Locked before the table is let go: nobody can use the entry before its copy has been issued, nor miss it.
-        let mut transfer = entry.transfer().lock_unshared();
+        let counts = entry.counts();
+        let mut transfer = if broken(Rule::EntryLockBeforeTableUnlock) {
+            drop(table);
+            entry.transfer().lock()
+        } else {
+            let transfer = entry.transfer().lock_unshared();
+            drop(table);
+            transfer
+        };
         transfer.add_user(record.call());
         transfer.made_by = Some(Arc::clone(record.call()));
-        let counts = entry.counts();
-        drop(table);
         info!(
             flag::MAPPING_CHANGED,
-            self.plugin.device(),
+            self.shared.plugin.device(),
             "Creating new map entry with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}, Name={}",
             Address(entry.host_begin()),
             Address(entry.target_begin()),
@@ -279,7 +292,8 @@ impl Device {
         transfer.failed = copied.is_err();
         drop(transfer);
         if copied.is_err() {
-            self.table.lock().remove(entry);
+            record.uses.take_back(entry);
+            self.shared.table.lock().remove(entry);
         }
         copied
     }
@@ -298,9 +312,7 @@ impl Device {
     ) -> Result<Pin<'d>, Refused> {
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.call());
-        if transfer.filled_by_another(record.call()).is_some() {
-            record.unfilled.push(Arc::clone(&entry));
-        }
+        record.unfilled.extend(transfer.filled_by_another(record.call()));
         let failed = transfer.failed;
         let done = if failed {
             Err(Refused::Again)
@@ -308,12 +320,13 @@ impl Device {
             // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
             unsafe { self.copy_in(&mut transfer, &entry, request.range, record) }.map_err(Refused::from)
         } else {
-            event::order_after_copy(&self.plugin, &transfer, record).map_err(Refused::from)
+            event::order_after_copy(&self.shared.plugin, &transfer, record).map_err(Refused::from)
         };
         drop(transfer);
         if let Err(refused) = done {
-            let mut table = self.table.lock();
+            let mut table = self.shared.table.lock();
             if request.update {
+                record.uses.take_back(&entry);
                 table.take_back(&entry, request.kind);
             }
             if failed {
@@ -338,24 +351,79 @@ impl Device {
     ) -> Done {
         let (host, target) = (range.begin(), entry.target_of(range.begin()));
         dp!("Moving {} bytes (hst:{}) -> (tgt:{})", range.size(), Address(host), Address(target));
-        event::order_after_copy(&self.plugin, transfer, record)?;
+        event::chain_copy(&self.shared.plugin, transfer, record)?;
+        if broken(Rule::RecordAfterCopy) {
+            self.record_copy(transfer, record)?;
+        }
         // SAFETY: both ranges are valid by this function's contract.
         let copied = unsafe { self.submit(target as *mut c_void, host as *mut c_void, range.size(), record) };
         if copied.is_err() {
             report!("Copying data to device failed.");
         }
         copied?;
+        self.attach_again(transfer, entry, range, record)?;
+        if broken(Rule::RecordAfterCopy) {
+            return Ok(());
+        }
         self.record_copy(transfer, record)
+    }
+
+    /// Gives the pointers that have been attached in `range` their values on the device again, over which the host's
+    /// have just been copied: other calls may have attached them, and rely on them.
+    fn attach_again(&self, transfer: &Transfer, entry: &Entry, range: HostRange, record: &mut CallRecord) -> Done {
+        if broken(Rule::AttachedStay) || !entry.may_contain_attached_pointers() {
+            return Ok(());
+        }
+        let [begin, end] = [range.begin(), range.end().unwrap_or(usize::MAX)];
+        let offset_of = |host: usize| host.saturating_sub(entry.host_begin());
+        for (offset, pointer) in transfer.attached(offset_of(begin)..offset_of(end)) {
+            let (target, place) = (entry.target_begin() + offset, record.place(pointer));
+            // SAFETY: the pointer lies in the entry's memory, and its place stays until the call has been synchronised.
+            record.issue(|queue| unsafe {
+                self.shared.plugin.data_submit(
+                    target as *mut c_void,
+                    place.cast_mut().cast(),
+                    size_of::<usize>() as i64,
+                    queue,
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`add_event`](Self::add_event)
+    /// follows. The entry remembers it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`submit`](Self::submit); `host` may be read now.
+    pub unsafe fn submit_locked(
+        &self,
+        entry: &Entry,
+        transfer: &mut Transfer,
+        target: *mut c_void,
+        host: *mut c_void,
+        size: i64,
+        record: &mut CallRecord,
+    ) -> Done {
+        event::chain_copy(&self.shared.plugin, transfer, record)?;
+        // SAFETY: the same contract.
+        unsafe { self.submit(target, host, size, record) }?;
+        if size == size_of::<usize>() as i64 && entry.holds_target(target.addr()) {
+            // SAFETY: a pointer that may be read, by this function's contract.
+            let pointer = unsafe { host.cast::<usize>().read_unaligned() };
+            transfer.attach(target.addr() - entry.target_begin(), pointer);
+        }
+        Ok(())
     }
 
     /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
     pub fn add_event(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
-        event::order_after_copy(&self.plugin, transfer, record)?;
         self.record_copy(transfer, record)
     }
 
     fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
-        if self.use_events { event::record_copy(&self.plugin, transfer, record) } else { Ok(()) }
+        if self.use_events { event::record_copy(&self.shared.plugin, transfer, record) } else { Ok(()) }
     }
 
     /// Finds a mapping inside or at the end of a region, and counts it out if asked to: the long `getTgtPtrBegin`.
@@ -365,16 +433,16 @@ impl Device {
         let range = request.range;
         log_look_up(range);
         // SAFETY: no record is in use here: this function is given none.
-        let record = unsafe { call::current(&self.plugin) };
-        let (overlap, end) = self.table.lock().end(request, caller(), record.map(|record| &mut record.uses));
+        let record = unsafe { call::current(&self.shared) };
+        let (overlap, end) = self.shared.table.lock().end(request, caller(), record.map(|record| &mut record.uses));
         log_overlap(overlap);
         match end {
-            End::Found { entry, counts, last, action } => {
-                call::set_leaving(last && entry.leaving() == Some(caller()));
+            End::Found { entry, counts, last, leaving, action } => {
+                call::set_leaving(last && leaving);
                 let pointer = TargetPointer::mapped(self.pin(entry), range, false);
                 info!(
                     flag::MAPPING_EXISTS,
-                    self.plugin.device(),
+                    self.shared.plugin.device(),
                     "Mapping exists with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}",
                     Address(range.begin()),
                     Address(pointer.target.addr()),
@@ -401,32 +469,22 @@ impl Device {
     }
 
     /// The last user is done: removes the mapping unless somebody has joined, and gives back its memory and event if
-    /// no other call uses them: `deallocTgtPtr`.
+    /// no other call uses them: `deallocTgtPtr`. While other calls do, it stays, to be joined or to be removed by them.
     ///
     /// A mapping that somebody else has removed meanwhile is no error.
     pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
         log_look_up(range);
-        let (overlap, released) = self.table.lock().release(range, kind, caller());
+        let (overlap, released) = self.shared.table.lock().release(range, kind, caller());
         log_overlap(overlap);
-        let Released::Removed(entry) = released else { return OFFLOAD_SUCCESS };
-        let (host, target, name) = (entry.host_begin(), Address(entry.target_begin()), entry.name());
-        dp!("Deleting tgt data {target} of size {}", range.size());
-        let event = pin::free_if_last(&self.plugin, entry);
-        info!(
-            flag::MAPPING_CHANGED,
-            self.plugin.device(),
-            "Removing map entry with HstPtrBegin={}, TgtPtrBegin={target}, Size={}, Name={}",
-            Address(host),
-            range.size(),
-            // SAFETY: the entry's name came with a valid request.
-            unsafe { report::variable_name(name) },
-        );
-        if event.is_none_or(|event| destroy(&self.plugin, event)) { OFFLOAD_SUCCESS } else { OFFLOAD_FAIL }
+        match released {
+            Released::Removed(entry) => self.shared.give_back(entry, range.size()),
+            Released::Kept | Released::Missing => OFFLOAD_SUCCESS,
+        }
     }
 
     /// Maps a host range to memory that the user allocated on the device: `associatePtr`.
     pub fn associate(&self, range: HostRange, target: usize) -> i32 {
-        let (association, entry) = self.table.lock().associate(range, target);
+        let (association, entry) = self.shared.table.lock().associate(range, target);
         let host = Address(range.begin());
         match association {
             Association::Made => {
@@ -461,7 +519,7 @@ impl Device {
 
     /// Takes back what [`associate`](Self::associate) made, and nothing else: `disassociatePtr`.
     pub fn disassociate(&self, host: usize) -> i32 {
-        let mut table = self.table.lock();
+        let mut table = self.shared.table.lock();
         let Some(entry) = table.exact(host).map(Arc::clone) else {
             drop(table);
             report!("Association not found");
@@ -489,7 +547,7 @@ impl Device {
     /// Whether somebody has taken over the mapping of the pointer at `host`, which this thread was leaving: its host
     /// value will be needed again.
     pub fn is_taken_over(&self, host: usize) -> bool {
-        self.table.lock().is_taken_over(host, caller())
+        !broken(Rule::ShadowKept) && self.shared.table.lock().is_taken_over(host, caller())
     }
 
     /// Loads an image: `load_binary`.
@@ -499,7 +557,7 @@ impl Device {
     /// See [`Plugin::load_binary`].
     pub unsafe fn load_binary(&self, image: *mut c_void) -> *mut TargetTable {
         // SAFETY: the same contract.
-        unsafe { self.plugin.load_binary(image) }
+        unsafe { self.shared.plugin.load_binary(image) }
     }
 
     /// Copies to the device: `submitData`.
@@ -519,7 +577,7 @@ impl Device {
             );
         });
         // SAFETY: the same contract.
-        record.issue(|queue| unsafe { self.plugin.data_submit(target, host, size, queue) })
+        record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
     }
 
     /// As [`submit`](Self::submit), for a caller that holds no entry's lock: if the target is in an entry that this
@@ -542,7 +600,7 @@ impl Device {
         record.pin(&entry);
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.call());
-        event::order_after_copy(&self.plugin, &transfer, record)?;
+        event::chain_copy(&self.shared.plugin, &transfer, record)?;
         // SAFETY: the same contract.
         unsafe { self.submit(target, host, size, record) }?;
         self.record_copy(&mut transfer, record)
@@ -551,8 +609,7 @@ impl Device {
     /// The entry that this thread has looked up and not dropped, if `target` is in its memory.
     fn held_at(&self, target: *const c_void) -> Option<Pin<'_>> {
         let entry = self.pin(call::held()?);
-        let inside = target.addr().wrapping_sub(entry.target_begin()) < entry.size();
-        inside.then_some(entry)
+        entry.holds_target(target.addr()).then_some(entry)
     }
 
     /// Copies from the device: `retrieveData`.
@@ -572,28 +629,39 @@ impl Device {
         });
         let Some(entry) = self.held_at(target) else {
             // SAFETY: the same contract.
-            return record.issue(|queue| unsafe { self.plugin.data_retrieve(host, target, size, queue) });
+            return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
         record.pin(&entry);
-        if self.use_events {
+        if self.use_events && !broken(Rule::CopyBackAfterUsers) {
             let others = {
                 let mut transfer = entry.transfer().lock();
                 transfer.add_user(record.call());
                 transfer.users_beside(record.call())
             };
-            event::order_after_calls(&self.plugin, &others, record)?;
+            event::order_after_calls(&self.shared.plugin, &others, record)?;
         }
-        let transfer = entry.transfer().lock();
+        let mut transfer = entry.transfer().lock();
         if call::was_leaving() && entry.leaving() != Some(caller()) {
             // Somebody has taken the mapping over, and copies back in turn. A copy from here could come after that one,
             // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
             return Ok(());
         }
-        // SAFETY: the same contract.
-        record.issue(|queue| unsafe { self.plugin.data_retrieve(host, target, size, queue) })?;
-        drop(transfer);
-        // LLVM puts the host's pointers back as soon as this returns.
-        if entry.may_contain_attached_pointers() { event::wait_for_own(&self.plugin, record) } else { Ok(()) }
+        transfer.copied_back_by = Some(Arc::clone(record.call()));
+        // The host's pointers to what is attached are right as they are, and anybody may read them at any time.
+        let start = target.addr() - entry.target_begin();
+        let end = start + usize::try_from(size).unwrap_or(0);
+        let skipped = transfer.attached(start..end).filter(|_| !broken(Rule::HostPointersStay));
+        let mut from = start;
+        for upto in skipped.map(|(offset, _)| offset).chain([end]) {
+            let (host, target) = (host.wrapping_byte_add(from - start), target.wrapping_byte_add(from - start));
+            if upto > from || size <= 0 {
+                let size = if size > 0 { (upto - from) as i64 } else { size };
+                // SAFETY: a part of both ranges.
+                record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) })?;
+            }
+            from = upto + size_of::<usize>();
+        }
+        Ok(())
     }
 
     /// Has a line printed for a copy, if LLVM's information level asks for it.
@@ -605,14 +673,14 @@ impl Device {
         }
         let range = HostRange::new(host.addr(), size);
         log_look_up(range);
-        let table = self.table.lock();
+        let table = self.shared.table.lock();
         let (overlap, entry) = table.look_up(range, false);
         let name = entry.map_or(0, |entry| entry.name());
         drop(table);
         log_overlap(overlap);
         if report::info_is_on(flag::DATA_TRANSFER) {
             // SAFETY: the entry's name came with a valid request.
-            print(self.plugin.device(), Address(range.begin()), &unsafe { report::variable_name(name) });
+            print(self.shared.plugin.device(), Address(range.begin()), &unsafe { report::variable_name(name) });
         }
     }
 
@@ -630,7 +698,8 @@ impl Device {
         record: &mut CallRecord,
     ) -> Done {
         // SAFETY: the same contract.
-        record.issue(|queue| unsafe { self.plugin.data_exchange(source, &to.plugin, target, size, queue) })
+        record
+            .issue(|queue| unsafe { self.shared.plugin.data_exchange(source, &to.shared.plugin, target, size, queue) })
     }
 
     /// Launches a region: `runTeamRegion`, or `runRegion` without `teams`.
@@ -643,28 +712,31 @@ impl Device {
         record.issue(|queue| {
             if teams {
                 // SAFETY: the same contract.
-                unsafe { self.plugin.run_team_region(region, queue) }
+                unsafe { self.shared.plugin.run_team_region(region, queue) }
             } else {
                 // SAFETY: the same contract.
-                unsafe { self.plugin.run_region(region, queue) }
+                unsafe { self.shared.plugin.run_region(region, queue) }
             }
         })
     }
 
-    /// The call will issue no more copies to the device for its mappings. Entries that other calls were still filling
-    /// are waited for, until their copies have been issued; each call says so of itself first, so that none waits for
-    /// one that waits for it.
+    /// The call will issue no more copies to the device for its mappings.
+    ///
+    /// Calls that were still filling what it uses are waited for, until they have issued their copies; each call says
+    /// so of itself first, so that none waits for one that waits for it. Then come the copies that were issued since
+    /// this call looked up what it uses: the rest of those, and pointers that others have attached, whose entry is
+    /// locked from the moment that LLVM knows of the pointer.
     fn end_of_copies_in(&self, record: &mut CallRecord) -> Done {
         record.uses.launched = true;
         record.call().set_filled();
-        for entry in std::mem::take(&mut record.unfilled) {
-            let maker = entry.transfer().lock().filled_by_another(record.call());
-            if let Some(maker) = maker {
-                maker.wait_until_filled();
-            }
-            let ordered = event::order_after_copy(&self.plugin, &entry.transfer().lock(), record);
-            pin::let_go(&self.plugin, entry);
-            ordered?;
+        let makers = std::mem::take(&mut record.unfilled);
+        for maker in &makers {
+            maker.wait_until_filled();
+        }
+        let attached = |entry: &Entry| entry.may_contain_attached_pointers() && !broken(Rule::AttachedBeforeLaunch);
+        let changed = record.uses.entries().filter(|entry| !makers.is_empty() || attached(entry));
+        for entry in changed.cloned().collect::<Vec<_>>() {
+            event::order_after_copy(&self.shared.plugin, &entry.transfer().lock(), record)?;
         }
         Ok(())
     }
@@ -677,6 +749,34 @@ impl Device {
     pub unsafe fn synchronize(info: NonNull<AsyncInfo>) -> Done {
         // SAFETY: the same contract.
         unsafe { CallRecord::take(info) }.map_or(Ok(()), CallRecord::finish)
+    }
+}
+
+impl Shared {
+    /// Lets go of an entry that a finished call used, and removes it if its last user has left it to that.
+    fn finish_use(&self, entry: Arc<Entry>) {
+        if entry.unpin() && self.table.lock().remove_left(&entry) {
+            let size = entry.size() as i64;
+            self.give_back(entry, size);
+        } else {
+            pin::let_go(&self.plugin, entry);
+        }
+    }
+
+    /// Writes the lines for an entry that has left the table, and drops the handle on it.
+    fn give_back(&self, entry: Arc<Entry>, size: i64) -> i32 {
+        let (host, target, name) = (entry.host_begin(), Address(entry.target_begin()), entry.name());
+        dp!("Deleting tgt data {target} of size {size}");
+        let event = pin::free_if_last(&self.plugin, entry);
+        info!(
+            flag::MAPPING_CHANGED,
+            self.plugin.device(),
+            "Removing map entry with HstPtrBegin={}, TgtPtrBegin={target}, Size={size}, Name={}",
+            Address(host),
+            // SAFETY: the entry's name came with a valid request.
+            unsafe { report::variable_name(name) },
+        );
+        if event.is_none_or(|event| destroy(&self.plugin, event)) { OFFLOAD_SUCCESS } else { OFFLOAD_FAIL }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::rules::{Rule, broken};
 use crate::sync::{AtomicBool, Condvar, Guard, Mutex, Ordering, Rank};
 
 /// Who calls: one thread, by a number that no other thread ever has.
@@ -10,6 +11,11 @@ use crate::sync::{AtomicBool, Condvar, Guard, Mutex, Ordering, Rank};
 /// a mark of this caller found by a *new* call of the same thread is a stale one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller(pub u64);
+
+impl Caller {
+    /// No thread: the last user has left the entry to the calls that still use it, and the last of them removes it.
+    pub const NOBODY: Self = Self(u64::MAX);
+}
 
 /// How far a call's queue has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,9 @@ impl Call {
 
     /// Notes that its thread starts to wait for its queue.
     pub fn set_synchronizing(&self) {
+        if broken(Rule::NeededWaits) {
+            self.done.store(true, Ordering::Release);
+        }
         self.queue().phase = Phase::Synchronizing;
     }
 

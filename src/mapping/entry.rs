@@ -5,9 +5,11 @@
 use super::call::{Call, Caller};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Counter, Mutex, Ordering, Rank};
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 /// An event of the plugin, by its address. What it is belongs to the plugin alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +45,14 @@ pub struct Transfer {
     pub event: Option<Event>,
     /// The call that recorded the event last.
     pub recorded_by: Option<Arc<Call>>,
+    /// The call that copied back last.
+    pub copied_back_by: Option<Arc<Call>>,
     /// The call that made the entry: until it has issued all of its copies, parts of the entry may have no data.
     pub made_by: Option<Arc<Call>>,
     /// The calls that use the entry and may not be done.
     users: Vec<Arc<Call>>,
+    /// The pointers in the entry that point to device memory: offset and value, by offset.
+    attached: BTreeMap<usize, usize>,
     /// The first copy could not be issued: the entry has no data, and whoever meets it looks the range up again.
     pub failed: bool,
 }
@@ -60,6 +66,16 @@ impl Transfer {
         }
     }
 
+    /// Notes that the pointer at `offset` of the entry has been given this value on the device.
+    pub fn attach(&mut self, offset: usize, value: usize) {
+        self.attached.insert(offset, value);
+    }
+
+    /// The attached pointers that begin in a range of offsets: offset and value.
+    pub fn attached(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+        self.attached.range(range).map(|(offset, value)| (*offset, *value))
+    }
+
     /// The other calls that use the entry and may not be done.
     pub fn users_beside(&self, call: &Arc<Call>) -> Vec<Arc<Call>> {
         self.users.iter().filter(|user| !user.is_done() && !Arc::ptr_eq(user, call)).map(Arc::clone).collect()
@@ -71,11 +87,21 @@ impl Transfer {
         self.event.filter(|_| !Arc::ptr_eq(other, call) && !other.is_done())
     }
 
+    /// The call whose copy back a copy of `call` has to come after.
+    pub fn copied_back_by_another(&self, call: &Arc<Call>) -> Option<Arc<Call>> {
+        self.copied_back_by.as_ref().filter(|other| !other.is_done() && !Arc::ptr_eq(other, call)).map(Arc::clone)
+    }
+
     /// The call that is still filling the entry, if it is another one.
     pub fn filled_by_another(&self, call: &Arc<Call>) -> Option<Arc<Call>> {
         self.made_by.as_ref().filter(|maker| !maker.is_filled() && !Arc::ptr_eq(maker, call)).map(Arc::clone)
     }
 }
+
+/// One call in [`Entry::pins`].
+const PIN: u64 = 2;
+/// In [`Entry::pins`]: the last user has left the entry to the calls that use it.
+const LEFT: u64 = 1;
 
 /// A mapping of a host range to a device address.
 ///
@@ -92,11 +118,13 @@ pub struct Entry {
     name: usize,
     target_begin: usize,
     host_base: usize,
-    dynamic: AtomicU64,
-    hold: AtomicU64,
+    dynamic: Counter,
+    hold: Counter,
     transfer: Mutex<Transfer>,
     /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
     leaving: AtomicU64,
+    /// Calls that use the entry and have not been synchronised, times [`PIN`], and [`LEFT`].
+    pins: AtomicU64,
     may_contain_attached_pointers: AtomicBool,
     origin: Origin,
 }
@@ -124,10 +152,11 @@ impl Entry {
             name,
             target_begin,
             host_base,
-            dynamic: AtomicU64::new(counts.dynamic.0),
-            hold: AtomicU64::new(counts.hold.0),
+            dynamic: Counter::new(counts.dynamic.0),
+            hold: Counter::new(counts.hold.0),
             transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
             leaving: AtomicU64::new(0),
+            pins: AtomicU64::new(0),
             may_contain_attached_pointers: AtomicBool::new(false),
             origin,
         }
@@ -173,6 +202,11 @@ impl Entry {
         self.target_begin.wrapping_add(host.wrapping_sub(self.host_begin))
     }
 
+    /// Whether device address `target` is in the entry's memory.
+    pub const fn holds_target(&self, target: usize) -> bool {
+        target.wrapping_sub(self.target_begin) < self.size()
+    }
+
     /// Both counts. Exact under the table lock; without it, each is a value that it had.
     pub fn counts(&self) -> RefCounts {
         RefCounts {
@@ -190,6 +224,33 @@ impl Entry {
         counts
     }
 
+    /// Notes that one call more uses the entry.
+    pub(super) fn pin(&self) {
+        self.pins.fetch_add(PIN, Ordering::Relaxed);
+    }
+
+    /// Notes that a call is done with the entry. True if it was the last one, and the entry's last user has left it to
+    /// that: the table has to be asked whether it is still so.
+    pub fn unpin(&self) -> bool {
+        self.pins.fetch_sub(PIN, Ordering::AcqRel) == PIN | LEFT
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Acquire) >= PIN
+    }
+
+    /// Leaves the entry to the calls that use it; false if there is none, and nothing has changed then. Only the table
+    /// does that, under its lock.
+    pub(super) fn leave_to_users(&self) -> bool {
+        let used = self.pins.fetch_or(LEFT, Ordering::AcqRel) >= PIN;
+        if used {
+            self.leaving.store(Caller::NOBODY.0, Ordering::Relaxed);
+        } else {
+            self.pins.store(0, Ordering::Relaxed);
+        }
+        used
+    }
+
     /// The caller that leaves the entry. Exact under the table lock.
     pub fn leaving(&self) -> Option<Caller> {
         Some(Caller(self.leaving.load(Ordering::Relaxed))).filter(|caller| caller.0 != 0)
@@ -197,6 +258,9 @@ impl Entry {
 
     /// Marks the entry as left by a caller, or takes the mark off. Only the table does that, under its lock.
     pub(super) fn set_leaving(&self, caller: Option<Caller>) {
+        if self.leaving() == Some(Caller::NOBODY) {
+            self.pins.fetch_and(!LEFT, Ordering::Relaxed);
+        }
         self.leaving.store(caller.map_or(0, |caller| caller.0), Ordering::Relaxed);
     }
 

@@ -7,6 +7,7 @@ use super::counts::{CountKind, RefCounts};
 use super::entry::{Entry, Origin};
 use super::lookup::{HostRange, Overlap};
 use super::uses::{Use, Uses};
+use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,6 +97,8 @@ pub enum End {
         counts: RefCounts,
         /// The caller is its last user. Its count stays until [`Table::release`].
         last: bool,
+        /// The mapping carries the caller's mark: from now on somebody else may take it over.
+        leaving: bool,
         /// What was done to the count.
         action: CountAction,
     },
@@ -140,7 +143,8 @@ impl fmt::Display for CountAction {
 pub enum Released {
     /// Out of the table: its memory goes with the last handle.
     Removed(Arc<Entry>),
-    /// It does not carry the caller's mark: somebody took it over, or it is another mapping. It stays.
+    /// It stays. It does not carry the caller's mark, as somebody took it over or it is another mapping; or other calls
+    /// still use it, and the last of them removes it.
     Kept,
     /// It is not there any more: somebody else removed it.
     Missing,
@@ -235,7 +239,9 @@ impl Table {
                     uses.count(&entry, request.kind, false);
                     let left = entry.leaving().is_some_and(|other| other != caller);
                     // A mark of this caller's own is from a call that ended without releasing.
-                    entry.set_leaving(None);
+                    if !broken(Rule::MarkAndInherit) {
+                        entry.set_leaving(None);
+                    }
                     let counts = entry.update_counts(|counts| match left {
                         true => *counts = RefCounts::first(request.kind, false),
                         false => counts.increment(request.kind),
@@ -266,34 +272,47 @@ impl Table {
     ///
     /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
     /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
-    /// caller is leaving nobody else counts, nor is last.
-    pub fn end(&mut self, request: &EndRequest, caller: Caller, mut uses: Option<&mut Uses>) -> (Overlap, End) {
-        if let Some(used) = uses.as_deref_mut().and_then(|uses| uses.settled_at(request.range)) {
-            let entry = Arc::clone(&used.entry);
-            let (last, action, counts) = match request.update {
-                true => Self::settled(&entry, used, caller),
-                false => Self::settle(&entry, used, caller),
+    /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
+    /// others may have taken them out of the table, and made new ones there.
+    pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
+        let (mut overlap, mut found) = self.look_up(request.range, request.extended);
+        let launched = uses.as_ref().is_some_and(|uses| uses.launched);
+        let used = uses.and_then(|uses| {
+            if let Some(entry) = found
+                && uses.counted(|known| Arc::ptr_eq(known, entry)).is_some()
+            {
+                return uses.counted(|known| Arc::ptr_eq(known, entry));
+            }
+            // Deleted by another caller, or left to the others and removed by them.
+            let lost = |known: &Arc<Entry>| {
+                let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
+                by_others && known.matches(request.range) && !self.holds(known)
             };
-            return (Overlap::of(&entry, request.range), End::Found { entry, counts, last, action });
+            uses.counted(lost).filter(|_| !broken(Rule::CountOutOwn))
+        });
+        if let Some(used) = &used {
+            overlap = Overlap::of(&used.entry, request.range);
+            found = Some(&used.entry);
         }
-        let (overlap, entry) = self.look_up(request.range, request.extended);
-        let answer = match entry {
+        let answer = match found {
             Some(entry) if overlap == Overlap::Inside || !request.must_contain => {
                 let entry = Arc::clone(entry);
-                let used = uses.and_then(|uses| uses.at_end(&entry));
+                let left = entry.leaving().is_some_and(|other| other != caller);
                 let (last, action, counts) = match used {
-                    _ if entry.leaving().is_some_and(|other| other != caller) => {
-                        (false, CountAction::Suppressed, entry.counts())
-                    }
-                    Some(used) if !request.update => Self::settle(&entry, used, caller),
+                    Some(used) if used.settled.is_some() && request.update => Self::settled(&entry, used, caller),
+                    Some(used) if launched && !request.update => Self::settle(&entry, used, caller),
                     used => {
                         if let Some(used) = used {
                             used.counted -= u32::from(request.update);
                         }
-                        self.count_out(&entry, request, caller)
+                        match left {
+                            true => (false, CountAction::Suppressed, entry.counts()),
+                            false => self.count_out(&entry, request, caller),
+                        }
                     }
                 };
-                End::Found { entry, counts, last, action }
+                let leaving = entry.leaving() == Some(caller);
+                End::Found { entry, counts, last, leaving, action }
             }
             _ if request.unified => End::Host,
             _ => End::Nothing,
@@ -328,7 +347,7 @@ impl Table {
         if last {
             entry.set_leaving(Some(caller));
         }
-        if last && request.force_delete && self.remove(entry) {
+        if last && request.force_delete && !broken(Rule::DeleteDetaches) && self.remove(entry) {
             self.detached.push((caller, Arc::clone(entry)));
         }
         (last, action, counts)
@@ -338,16 +357,18 @@ impl Table {
     /// struct answer alike. The counts are shown as if that were still to come.
     fn settle(entry: &Arc<Entry>, used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
         let last = *used.settled.get_or_insert_with(|| {
-            let last = entry.counts().is_last(used.kind, false);
+            let left = entry.leaving().is_some_and(|other| other != caller);
+            let last = !left && entry.counts().is_last(used.kind, false);
             if last {
                 entry.set_leaving(Some(caller));
-            } else {
+            } else if !left {
                 entry.update_counts(|counts| counts.decrement(used.kind));
             }
             last
         });
         let mut counts = entry.counts();
-        if !last {
+        let left_by_another = entry.leaving().is_some_and(|other| other != caller);
+        if !last && !left_by_another {
             counts.increment(used.kind);
         }
         (last && entry.leaving() == Some(caller), CountAction::Suppressed, counts)
@@ -441,10 +462,20 @@ impl Table {
         let (overlap, entry) = self.look_up(range, true);
         let released = match entry.map(Arc::clone) {
             None => Released::Missing,
+            Some(entry)
+                if entry.leaving() == Some(caller) && !broken(Rule::JoinableWhileUsed) && entry.leave_to_users() =>
+            {
+                Released::Kept
+            }
             Some(entry) if entry.leaving() == Some(caller) && self.take_back(&entry, kind) => Released::Removed(entry),
             Some(_) => Released::Kept,
         };
         (overlap, released)
+    }
+
+    /// Removes an entry that its last user has left to the calls that use it, if it is still so and none is left.
+    pub fn remove_left(&mut self, entry: &Arc<Entry>) -> bool {
+        entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() && self.remove(entry)
     }
 
     /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
@@ -464,10 +495,13 @@ impl Table {
         entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
     }
 
+    fn holds(&self, entry: &Arc<Entry>) -> bool {
+        self.entries.get(&entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
+    }
+
     /// Takes `entry` out of the table. False if it is not there (any more).
     pub fn remove(&mut self, entry: &Arc<Entry>) -> bool {
-        let there = self.entries.get(&entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry));
-        there && self.entries.remove(&entry.host_begin()).is_some()
+        self.holds(entry) && self.entries.remove(&entry.host_begin()).is_some()
     }
 }
 

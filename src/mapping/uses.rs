@@ -7,7 +7,6 @@
 
 use super::counts::CountKind;
 use super::entry::Entry;
-use super::lookup::HostRange;
 use crate::sync::Arc;
 
 /// One entry in one call's use.
@@ -37,6 +36,7 @@ impl Uses {
     pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
         let index = self.list.iter().position(|known| Arc::ptr_eq(&known.entry, entry)).unwrap_or_else(|| {
             let entry = Arc::clone(entry);
+            entry.pin();
             self.list.push(Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None });
             self.list.len() - 1
         });
@@ -51,19 +51,24 @@ impl Uses {
         used.kind = kind;
     }
 
-    /// The use of `entry` once the region has been launched, if the call has counted it and not yet counted it out.
-    pub(super) fn at_end(&mut self, entry: &Arc<Entry>) -> Option<&mut Use> {
-        let launched = self.launched;
-        self.list.iter_mut().find(|used| launched && used.counted > 0 && Arc::ptr_eq(&used.entry, entry))
+    /// The first use that has been counted and not yet counted out, of an entry that is as asked.
+    pub(super) fn counted(&mut self, is: impl Fn(&Arc<Entry>) -> bool) -> Option<&mut Use> {
+        self.list.iter_mut().find(|used| used.counted > 0 && is(&used.entry))
     }
 
-    /// The use whose entry holds `range` and whose count a member's look-up has given up already. The table may have
-    /// another entry there by now, in which this call has no part.
-    pub(super) fn settled_at(&mut self, range: HostRange) -> Option<&mut Use> {
-        self.list.iter_mut().find(|used| used.settled.is_some() && used.entry.matches(range))
+    /// Notes that a counted look-up of `entry` has been taken back.
+    pub fn take_back(&mut self, entry: &Arc<Entry>) {
+        if let Some(used) = self.counted(|known| Arc::ptr_eq(known, entry)) {
+            used.counted -= 1;
+        }
     }
 
-    /// All entries, let go of.
+    /// The entries.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.list.iter().map(|used| &used.entry)
+    }
+
+    /// All entries, each with the pin that this call has on it.
     pub fn into_entries(self) -> impl Iterator<Item = Arc<Entry>> {
         self.list.into_iter().map(|used| used.entry)
     }

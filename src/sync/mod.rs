@@ -1,11 +1,40 @@
-//! The only place that names `std::sync` and `parking_lot`, so that a model checker can take their place.
+//! The only place that names `std::sync`, `parking_lot` and the model checkers that can take their place.
 //!
 //! Locks have a [`Rank`]: data, checked in debug builds, see [`rank`].
 
+#[cfg(model)]
+mod model;
 mod mutex;
 pub mod rank;
 
+#[cfg(model)]
+use model as raw;
+#[cfg(not(model))]
+use parking_lot as raw;
+
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
-pub use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+// What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
+pub use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64 as Counter, Ordering};
 pub use std::sync::{Arc, OnceLock};
+
+#[cfg(feature = "loom")]
+pub use loom::sync::atomic::{AtomicBool, AtomicU64};
+#[cfg(feature = "shuttle")]
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+#[cfg(not(model))]
+pub use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Declares cells of which each thread has its own, without destructors: device destructors run when thread-locals may
+/// be gone. They are used by `NAME.with(|cell| ...)`.
+macro_rules! thread_cells {
+    ($($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
+        #[cfg(feature = "loom")]
+        loom::thread_local! { $($(#[$attribute])* static $name: $type = $value;)* }
+        #[cfg(feature = "shuttle")]
+        shuttle::thread_local! { $($(#[$attribute])* static $name: $type = const { $value };)* }
+        #[cfg(not(model))]
+        thread_local! { $($(#[$attribute])* static $name: $type = const { $value };)* }
+    };
+}
+pub(crate) use thread_cells;

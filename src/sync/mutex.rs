@@ -1,21 +1,24 @@
 //! A mutex with a rank, whose lock C++ may also take and release by hand.
 
 use super::rank::{self, Rank};
+use super::raw;
+#[cfg(not(model))]
 use parking_lot::lock_api::GuardNoSend;
+#[cfg(not(model))]
 use std::mem::{ManuallyDrop, forget};
 use std::ops::{Deref, DerefMut};
 
 /// A mutual exclusion lock around `T`, at a fixed place in the lock order.
 #[derive(Debug)]
 pub struct Mutex<T> {
-    inner: parking_lot::Mutex<T>,
+    inner: raw::Mutex<T>,
     rank: Rank,
 }
 
 impl<T> Mutex<T> {
     /// A free lock of `rank` around `value`.
-    pub const fn new(rank: Rank, value: T) -> Self {
-        Self { inner: parking_lot::Mutex::new(value), rank }
+    pub fn new(rank: Rank, value: T) -> Self {
+        Self { inner: raw::Mutex::new(value), rank }
     }
 
     /// Waits until the lock is free and takes it.
@@ -38,6 +41,15 @@ impl<T> Mutex<T> {
         Guard { inner, rank: self.rank }
     }
 
+    /// The value, when nobody else can reach the lock any more.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+/// C++ takes and releases the lock by hand.
+#[cfg(not(model))]
+impl<T> Mutex<T> {
     /// Takes the lock for C++, which lets it go by [`unlock_raw`](Self::unlock_raw).
     #[track_caller]
     pub fn lock_raw(&self) {
@@ -67,16 +79,13 @@ impl<T> Mutex<T> {
         let guard = unsafe { self.inner.make_guard_unchecked(GuardNoSend::new()) };
         Borrowed(ManuallyDrop::new(guard))
     }
-
-    /// The value, when nobody else can reach the lock any more.
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
-    }
 }
 
 /// The value of a [`Mutex`] that C++ has locked: access without the release.
+#[cfg(not(model))]
 struct Borrowed<'m, T>(ManuallyDrop<parking_lot::MutexGuard<'m, T>>);
 
+#[cfg(not(model))]
 impl<T> Deref for Borrowed<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
@@ -84,6 +93,7 @@ impl<T> Deref for Borrowed<'_, T> {
     }
 }
 
+#[cfg(not(model))]
 impl<T> DerefMut for Borrowed<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
@@ -92,7 +102,7 @@ impl<T> DerefMut for Borrowed<'_, T> {
 
 /// Lets threads wait for a change of what a [`Mutex`] guards.
 #[derive(Debug, Default)]
-pub struct Condvar(parking_lot::Condvar);
+pub struct Condvar(raw::Condvar);
 
 impl Condvar {
     /// Lets go of the lock, waits for a notification, takes the lock again.
@@ -109,7 +119,7 @@ impl Condvar {
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct Guard<'m, T> {
-    inner: parking_lot::MutexGuard<'m, T>,
+    inner: raw::MutexGuard<'m, T>,
     rank: Rank,
 }
 
@@ -135,7 +145,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
 

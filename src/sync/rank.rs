@@ -34,8 +34,7 @@ mod checked {
 
     type Held = Option<(Rank, &'static Location<'static>)>;
 
-    // No destructor: the runtime is called after thread-locals are gone.
-    thread_local!(static HELD: [Cell<Held>; 4] = const { [const { Cell::new(None) }; 4] });
+    crate::sync::thread_cells! { static HELD: [Cell<Held>; 4] = [const { Cell::new(None) }; 4]; }
 
     /// Notes that this thread takes a lock of `rank`; `waits` says whether it may have to wait for it.
     #[track_caller]

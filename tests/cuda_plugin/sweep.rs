@@ -151,7 +151,7 @@ fn may_succeed(step: &str, call: &str) -> bool {
             matches!(call, "cuDeviceCanAccessPeer" | "cuCtxEnablePeerAccess" | "cuMemcpyPeerAsync" | "cuStreamCreate")
         }
         // Tried again when the manager has given back what it keeps.
-        Some("data_alloc") => matches!(call, "cuMemAlloc_v2" | "cuMemFree_v2" | "cuGetErrorString"),
+        Some("data_alloc") => matches!(call, "cuCtxSetCurrent" | "cuMemAlloc_v2" | "cuMemFree_v2" | "cuGetErrorString"),
         _ => false,
     }
 }

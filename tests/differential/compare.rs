@@ -73,10 +73,12 @@ pub enum Difference {
     NeighbourIsNotWaitedFor,
     /// Memory and event of a mapping are freed when the last call that used it has been synchronised. (Stock: at once.)
     FreedAfterLastCall,
+    /// A copy over attached pointers gives them their values again. (Stock leaves the host's there.)
+    AttachedPointersStay,
 }
 
 impl Difference {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::FailedAllocationLeavesNoEntry,
         Self::FailedCopyLeavesNoEntry,
         Self::FailedCopyLeavesNoCount,
@@ -101,6 +103,7 @@ impl Difference {
         Self::ReleaseNeedsTheMark,
         Self::NeighbourIsNotWaitedFor,
         Self::FreedAfterLastCall,
+        Self::AttachedPointersStay,
     ];
 }
 
@@ -199,6 +202,8 @@ struct Mapping {
     recorded_by: Option<(usize, u32)>,
     /// Its last user has been counted out, and nobody has joined.
     left: bool,
+    /// The pointers that have been attached in it, by offset.
+    attached: BTreeMap<usize, usize>,
 }
 
 /// A call into the runtime.
@@ -459,6 +464,7 @@ impl<'b, 'c> Pair<'b, 'c> {
                 origin,
                 event: None,
                 recorded_by: None,
+                attached: BTreeMap::new(),
                 left: false,
             });
         }
@@ -652,7 +658,7 @@ impl<'b, 'c> Pair<'b, 'c> {
         let found = self.find(host, size);
         let ours = self.ask(Core::Rust, call, step.failure, |side, call| side.begin(0, &request, call))?;
         self.calls[call].open = true;
-        let (waits, frees, others) = parts(&ours.trace);
+        let (waits, frees, mut others) = parts(&ours.trace);
         if ours.failed {
             return self.failed_begin(step, &request, &ours);
         }
@@ -686,6 +692,25 @@ impl<'b, 'c> Pair<'b, 'c> {
                 *target -= asked.shift;
                 *host -= asked.shift;
                 *bytes = size;
+            }
+        }
+        let copied = others.iter().position(|(_, event)| matches!(event, PluginCall::Submit { .. }));
+        if let (Some(id), Some(copied)) = (found, copied) {
+            let attached = self.attached_in(id, host, size);
+            let extra: Vec<_> = others
+                .extract_if(copied + 1.., |(_, event)| matches!(event, PluginCall::SubmitPointer { .. }))
+                .collect();
+            let extra: Vec<_> = extra
+                .into_iter()
+                .map(|(_, event)| match event {
+                    PluginCall::SubmitPointer { target, pointer, .. } => (target, pointer),
+                    _ => unreachable!("those only"),
+                })
+                .collect();
+            prop_assert_eq!(&extra, &attached, "attached pointers");
+            if !extra.is_empty() {
+                self.differs(Difference::AttachedPointersStay);
+                plugin::stock_follows();
             }
         }
         prop_assert_eq!(&others, &stocks_others);
@@ -740,6 +765,13 @@ impl<'b, 'c> Pair<'b, 'c> {
             self.bench.side(core).forget();
         }
         Ok(())
+    }
+
+    /// Where pointers have been attached in a host range, and which, in device memory.
+    fn attached_in(&self, id: usize, host: usize, size: i64) -> Vec<(usize, usize)> {
+        let Mapping { begin, target, ref attached, .. } = self.mappings[id];
+        let range = host.saturating_sub(begin)..end_of(host, size).unwrap_or(usize::MAX).saturating_sub(begin);
+        attached.range(range).map(|(offset, pointer)| (target + offset, *pointer)).collect()
     }
 
     /// Takes note of a counted look-up.
@@ -830,6 +862,7 @@ impl<'b, 'c> Pair<'b, 'c> {
                     origin: Origin::Mapped,
                     event: None,
                     recorded_by: None,
+                    attached: BTreeMap::new(),
                     left: false,
                 });
             }
@@ -854,31 +887,36 @@ impl<'b, 'c> Pair<'b, 'c> {
 
     /// Attaches a pointer in a mapping that was just looked up.
     fn attach(&mut self, call: usize, id: usize, target: usize, host: usize, failure: Failure) -> Checked {
-        let bytes = 8;
-        let ours = self.ask(Core::Rust, call, failure, |side, call| side.attach(0, target, host, bytes, call))?;
+        let ours = self.ask(Core::Rust, call, failure, |side, call| side.attach(0, target, host, call))?;
         let function = failure.filter(|_| ours.failed).map(|(function, _)| function);
         let wait_failed = function == Some(Function::WaitEvent);
-        // Stock does not wait here.
-        let failure = failure.filter(|_| ours.failed && !wait_failed);
-        let stock = self.ask(Core::Stock, call, failure, |side, call| side.attach(0, target, host, bytes, call))?;
         let (waits, frees, others) = parts(&ours.trace);
-        let (stocks_waits, stocks_frees, mut stocks_others) = parts(&stock.trace);
-        prop_assert_eq!((stocks_waits, stocks_frees), (vec![], vec![]));
-        let awaited = self.awaited(call, id).filter(|_| function != Some(Function::Submit));
+        let awaited = self.awaited(call, id);
         prop_assert_eq!(&waits, &Vec::from_iter(awaited), "waits");
+        if wait_failed {
+            prop_assert_eq!((ours.value, frees, others), (FAILED, vec![], vec![]));
+            self.count("attach: failed wait");
+            // Stock, which does not wait, fails in the next function.
+            let failure = Some((Function::Submit, 0));
+            let stock = self.ask(Core::Stock, call, failure, |side, call| side.attach(0, target, host, call))?;
+            prop_assert_eq!(stock.value, FAILED);
+            return self.agree(None).map(drop);
+        }
+        // Stock does not wait here.
+        let failure = failure.filter(|_| ours.failed);
+        let stock = self.ask(Core::Stock, call, failure, |side, call| side.attach(0, target, host, call))?;
+        let (stocks_waits, stocks_frees, stocks_others) = parts(&stock.trace);
+        prop_assert_eq!((stocks_waits, stocks_frees), (vec![], vec![]));
         if awaited.is_some() {
             self.differs(Difference::AttachmentWaitsForCopy);
         }
-        if wait_failed {
-            prop_assert_eq!((ours.value, stock.value), (OFFLOAD_FAIL, 0));
-            let recorded = matches!(stocks_others.pop(), Some((0, PluginCall::RecordEvent { .. })));
-            prop_assert!(recorded, "stock records");
-            self.count("attach: failed wait");
-        } else {
-            prop_assert_eq!(ours.value, stock.value);
-            prop_assert_eq!(printed(&ours.log), printed(&stock.log));
-        }
+        prop_assert_eq!(ours.value, stock.value);
+        prop_assert_eq!(printed(&ours.log), printed(&stock.log));
         prop_assert_eq!(&others, &stocks_others);
+        if function != Some(Function::Submit) && self.mappings[id].target <= target {
+            let offset = target - self.mappings[id].target;
+            self.mappings[id].attached.insert(offset, host);
+        }
         let made = others.iter().find_map(|(_, event)| match event {
             PluginCall::CreateEvent { result } if *result != 0 => Some(*result),
             _ => None,
@@ -939,7 +977,17 @@ impl<'b, 'c> Pair<'b, 'c> {
         }
     }
 
+    /// Releases a mapping that no other call uses: else ours stays, which is tested beside the table.
     fn dealloc(&mut self, host: usize, size: i64, hold: bool, failure: Failure) -> Checked {
+        let rows = self.bench.side(Core::Rust).table();
+        let there = |id: &usize| rows.iter().any(|row| row.target == self.mappings[*id].target);
+        if let Some(id) = self.find(host, size).filter(there) {
+            for call in 0..CALLS {
+                if self.calls[call].pins.contains(&id) {
+                    self.synchronize(call, false, None)?;
+                }
+            }
+        }
         let asked = self.translate(host, size, true);
         let ours = self.ask(Core::Rust, 0, failure, |side, _| side.dealloc(0, host, size, hold))?;
         let id = self.find(host, size);

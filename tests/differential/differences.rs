@@ -182,6 +182,7 @@ fn empty_ranges_find_the_extended_range() {
     assert_eq!(session.counts(), [["1+0"], ["1+0"]]);
 
     session.both(0, None, |side, _| side.end(0, &End { size: 0, ..EXIT }));
+    session.both(0, None, |side, call| side.synchronize(call));
     let [ours, stock] = session.both(0, None, |side, _| side.dealloc(0, LOW, 0, false));
     assert_eq!((ours.value, stock.value), (0, OFFLOAD_FAIL));
     assert_eq!(session.counts(), [vec![], vec!["1+0".to_owned()]]);
@@ -233,9 +234,9 @@ fn the_entry_of_a_host_pointer_does_nothing() {
     session.side(Core::Rust).set_requires(8);
     let host = session.on(Core::Rust, 0, None, |side, call| side.begin(0, &CLAUSE, call));
     assert!(host.value.is_host && host.value.target == LOW && !host.value.has_entry);
-    let attached = session.on(Core::Rust, 0, None, |side, call| side.attach(0, USER_MEMORY, LOW, 8, call));
+    let attached = session.on(Core::Rust, 0, None, |side, call| side.attach(0, USER_MEMORY, LOW, call));
     assert_eq!(attached.value, 0);
-    assert!(matches!(attached.trace[..], [(0, PluginCall::Submit { .. })]), "nothing is recorded");
+    assert!(matches!(attached.trace[..], [(0, PluginCall::SubmitPointer { .. })]), "nothing is recorded");
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn an_attachment_waits_for_the_copy_before() {
     session.begin(0, CLAUSE, None);
     let both = session.begin(1, Begin { to: false, ..CLAUSE }, None);
     let target = both[0].value.target;
-    let both = session.both(1, None, |side, call| side.attach(0, target, LOW, 8, call));
+    let both = session.both(1, None, |side, call| side.attach(0, target, LOW, call));
     assert_eq!(both.map(|side| waits(&side)), [1, 0]);
 }
 

@@ -122,7 +122,7 @@ functions! {
     print_device_info = "harness_print_device_info"(device: i32) -> bool;
     load_binary = "harness_load_binary"(device: i32, image: usize) -> usize;
     begin = "harness_get_target_pointer"(device: i32, begin: &Begin, call: Call) -> Answer;
-    attach = "harness_attach"(device: i32, target: usize, host: usize, size: i64, call: Call) -> i32;
+    attach = "harness_attach"(device: i32, target: usize, pointer: usize, call: Call) -> i32;
     forget = "harness_forget"();
     end = "harness_get_tgt_ptr_begin"(device: i32, end: &End) -> Answer;
     address = "harness_address"(device: i32, host: usize, size: i64) -> usize;

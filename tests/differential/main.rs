@@ -31,7 +31,7 @@ fn random_sequences_are_equal() {
     }
     if std::env::var_os("PROPTEST_CASES").is_none() {
         // So that the rarest difference is reached often enough.
-        config.cases = 400;
+        config.cases = 600;
     }
     let bench = RefCell::new(Bench::open());
     let counts = RefCell::new(Counts::new());

@@ -12,6 +12,8 @@ use std::ffi::c_void;
 /// The code of a function that was made to fail: neither of LLVM's, to see it passed on.
 pub const FAILED: i32 = 7;
 
+/// Where the runtime's own memory is; the program's is only pretended, above and below.
+const PLACES: std::ops::Range<usize> = 0x1_0000_0000..0x8000_0000_0000;
 /// Bytes of host memory.
 pub const HOST_SIZE: usize = 96;
 
@@ -62,6 +64,7 @@ pub enum PluginCall {
     Alloc { size: i64, host: usize, kind: i32, result: usize },
     Delete { target: usize },
     Submit { target: usize, host: usize, size: i64, queue: Queue },
+    SubmitPointer { target: usize, pointer: usize, queue: Queue },
     Retrieve { host: usize, target: usize, size: i64, queue: Queue },
     Exchange { source: usize, to: i32, target: usize, size: i64, queue: Queue },
     Run { numbers: [u64; 7], queue: Queue },
@@ -380,6 +383,17 @@ extern "C" fn data_delete<const S: usize>(device: i32, target: usize) -> i32 {
 }
 
 fn submit(plugin: &mut Plugin, device: i32, target: usize, host: usize, size: i64, queue: Queue) -> i32 {
+    if PLACES.contains(&host) {
+        // SAFETY: the runtime's own copy of a pointer, which it keeps until the call has been synchronised.
+        let pointer = unsafe { *(host as *const usize) };
+        plugin.note(device, PluginCall::SubmitPointer { target, pointer, queue });
+        let code = plugin.code(Function::Submit);
+        if code == 0 {
+            let device = plugin.device_bytes(target, size);
+            device.copy_from_slice(&pointer.to_ne_bytes()[..device.len()]);
+        }
+        return code;
+    }
     plugin.note(device, PluginCall::Submit { target, host, size, queue });
     let code = plugin.code(Function::Submit);
     if code == 0 {

@@ -50,6 +50,7 @@ pub fn command(exe: &Path, core: Core, switches: &[(&str, &str)]) -> Command {
     command.env("LD_LIBRARY_PATH", std::env::join_paths(dirs).expect("plain paths"));
     // libomp 14's hidden helper tasks have races of their own.
     command.env("LIBOMP_USE_HIDDEN_HELPER_TASK", "0").env("OMP_NUM_THREADS", "6");
-    command.env("OMP_TARGET_OFFLOAD", "mandatory").env("EMU_ACCOUNT", "strict").envs(switches.iter().copied());
+    command.env("OMP_TARGET_OFFLOAD", "mandatory").env("EMU_ACCOUNT", "strict");
+    command.env("EMU_CONTEXT", "strict").envs(switches.iter().copied());
     command
 }

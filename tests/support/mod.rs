@@ -15,6 +15,7 @@
 //! | `stock` | prose: what LLVM's own core does; begins with `the same` where it passes too |
 //! | `differs` | prose: why the log differs from that of LLVM's core; without it the two are equal |
 //! | `plugin` | `sync`: a program in `failures/` that wants the plugin without queues and events |
+//! | `pointers` | `yes`: copies of structs with attached pointers come back, which the Rust core leaves out |
 //! | `fails` | `never`: a program in `failures/` whose failing function is not called |
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
@@ -68,6 +69,7 @@ pub struct Head {
     pub stock: Option<String>,
     pub differs: bool,
     pub sync_plugin: bool,
+    pub pointers: bool,
     pub never_fails: bool,
 }
 
@@ -92,6 +94,7 @@ impl Head {
                 "stock" => head.stock = Some(value.to_owned()),
                 "differs" => head.differs = true,
                 "plugin" => head.sync_plugin = said(value, "sync")?,
+                "pointers" => head.pointers = said(value, "yes")?,
                 "fails" => head.never_fails = said(value, "never")?,
                 // One word before a colon is meant as a key, more are a sentence.
                 word if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') => {

@@ -380,6 +380,8 @@ impl Device {
     /// Makes later work on a call's stream wait for an event.
     pub fn wait_event(&self, driver: &Driver, event: *mut c_void, info: &mut AsyncInfo) -> Done {
         let event = self.own_event(event)?;
+        // Often the first call of a thread, and CUDA documents that it needs a current context.
+        self.enter(driver)?;
         let stream = self.stream(driver, info)?;
         // SAFETY: both are live and of this device's context; no flags are defined for older drivers.
         let waited = unsafe { driver.stream_wait_event(stream, event, 0) };

@@ -3,7 +3,7 @@
 use crate::device::{Device, Done, Refused, ok, report_call};
 use crate::driver::{Driver, Failed, Missing, codes};
 use crate::env::Settings;
-use crate::memory::{Kind, check};
+use crate::memory::{Kind, Place, check};
 use crate::report::{self, Address, dp, report};
 use omptarget_abi::AsyncInfo;
 use parking_lot::Mutex;
@@ -95,15 +95,15 @@ impl Plugin {
             report!("Invalid target data allocation kind or requested allocator not implemented yet");
             return Err(Refused);
         };
-        device.enter(driver)?;
-        Ok(device.memory().allocate(driver, kind, size))
+        let place = Place { driver, context: device.context()?.addr() };
+        Ok(device.memory().allocate(place, kind, size))
     }
 
     /// Frees memory.
     pub fn free(&self, number: i32, memory: *mut c_void) -> Done {
         let (device, driver) = self.device(number)?;
-        device.enter(driver)?;
-        if device.memory().free(driver, memory.addr()) { Ok(()) } else { Err(Refused) }
+        let place = Place { driver, context: device.context()?.addr() };
+        if device.memory().free(place, memory.addr()) { Ok(()) } else { Err(Refused) }
     }
 
     /// Waits for a call's stream, on the device that it belongs to.

@@ -12,7 +12,14 @@ const OTHER: Caller = Caller(2);
 /// The questions as one caller asks them, in calls that do nothing else.
 impl Table {
     fn begins(&mut self, request: &BeginRequest) -> (Overlap, Begin) {
-        self.begin(request, ME, &mut Uses::default())
+        self.joins(request, ME)
+    }
+
+    fn joins(&mut self, request: &BeginRequest, caller: Caller) -> (Overlap, Begin) {
+        let mut uses = Uses::default();
+        let answer = self.begin(request, caller, &mut uses);
+        finish(uses);
+        answer
     }
 
     fn ends(&mut self, request: &EndRequest) -> (Overlap, End) {
@@ -20,7 +27,17 @@ impl Table {
     }
 
     fn inserts(&mut self, request: &BeginRequest, target: usize) -> Arc<Entry> {
-        self.insert(request, target, &mut Uses::default())
+        let mut uses = Uses::default();
+        let entry = self.insert(request, target, &mut uses);
+        finish(uses);
+        entry
+    }
+}
+
+/// A call is synchronised.
+fn finish(uses: Uses) {
+    for entry in uses.into_entries() {
+        entry.unpin();
     }
 }
 
@@ -195,9 +212,7 @@ fn the_last_user_leaves_the_count_at_one_until_it_is_done() {
 fn somebody_who_joins_takes_the_mapping_over() {
     let mut t = table(&[(100, 50)]);
     assert!(found(&mut t, &exit(100, 50)).0);
-    let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut Uses::default()) else {
-        panic!()
-    };
+    let (_, Begin::Exists { counts, is_new, .. }) = t.joins(&clause(100, 50), OTHER) else { panic!() };
     assert_eq!((counts, is_new), (RefCounts::first(Dynamic, false), false), "the one count that was left");
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
     assert!(!t.is_empty());
@@ -316,7 +331,7 @@ fn handle_range(entry: &Entry) -> HostRange {
 fn the_one_who_took_over_is_last_in_turn() {
     let mut t = table(&[(100, 50)]);
     found(&mut t, &exit(100, 50));
-    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    t.joins(&clause(100, 50), OTHER);
     let (_, End::Found { last, .. }) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
     assert!(last);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept), "not the former one's any more");
@@ -324,10 +339,29 @@ fn the_one_who_took_over_is_last_in_turn() {
 }
 
 #[test]
+fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
+    let mut t = Table::default();
+    let (mut slow, mut joiner) = (Uses::default(), Uses::default());
+    let entry = t.insert(&clause(100, 50), 0x7000, &mut slow);
+    let range = exit(100, 50).range;
+    found(&mut t, &exit(100, 50));
+    assert!(matches!(t.release(range, Dynamic, ME).1, Released::Kept));
+    let (_, End::Found { last, counts, .. }) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
+    assert_eq!((last, counts.dynamic()), (false, Count(1)), "nobody counts it out, nor is last");
+    let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut joiner) else { panic!() };
+    assert_eq!((counts.dynamic(), is_new), (Count(1), false));
+    assert!(!entry.unpin() && !t.remove_left(&entry), "somebody has joined");
+    assert!(matches!(t.end(&exit(100, 50), OTHER, None).1, End::Found { last: true, .. }));
+    assert!(matches!(t.release(range, Dynamic, OTHER).1, Released::Kept), "its own call is not done");
+    assert!(entry.unpin() && t.remove_left(&entry), "the last one removes it");
+    assert!(t.is_empty() && !t.remove_left(&entry));
+}
+
+#[test]
 fn a_mapping_taken_over_counts_by_the_kind_of_its_new_user() {
     let mut t = table(&[(100, 50)]);
     found(&mut t, &exit(100, 50));
-    t.begin(&BeginRequest { kind: Hold, ..clause(100, 50) }, OTHER, &mut Uses::default());
+    t.joins(&BeginRequest { kind: Hold, ..clause(100, 50) }, OTHER);
     assert_eq!(t.exact(100).unwrap().counts(), RefCounts::first(Hold, false));
 }
 
@@ -358,7 +392,7 @@ fn delete_takes_the_mapping_out_at_once() {
     let delete = EndRequest { force_delete: true, ..exit(100, 50) };
     assert!(found(&mut t, &delete).0);
     assert!(t.is_empty());
-    let again = t.begin(&clause(100, 50), OTHER, &mut Uses::default()).1;
+    let again = t.joins(&clause(100, 50), OTHER).1;
     assert!(matches!(again, Begin::Create), "a later map copies afresh");
     t.inserts(&clause(100, 50), 0x7000);
     let (_, Released::Removed(old)) = t.release(delete.range, Dynamic, ME) else { panic!() };
@@ -422,7 +456,7 @@ fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
     };
     let member = EndRequest { update: false, ..exit(110, 8) };
     assert_eq!(ends(&mut t, &member, &mut uses), (true, Count(1)));
-    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    t.joins(&clause(100, 50), OTHER);
     assert_eq!(ends(&mut t, &member, &mut uses), (false, Count(1)));
     assert_eq!(ends(&mut t, &exit(100, 50), &mut uses), (false, Count(1)), "its count is the other's now");
 }
@@ -439,8 +473,11 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     t.begin(&clause(100, 50), OTHER, &mut second);
     second.launched = true;
     assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found { last: true, .. }));
-    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
-    let later = t.insert(&clause(100, 50), 0x8000, &mut Uses::default());
+    finish(second);
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept), "the first call still uses it");
+    let entry = Arc::clone(t.exact(100).unwrap());
+    t.remove(&entry);
+    let later = t.inserts(&clause(100, 50), 0x8000);
     for request in [member, exit(100, 50)] {
         let (_, End::Found { entry, last, .. }) = t.end(&request, ME, Some(&mut first)) else { panic!() };
         assert!(!last && !Arc::ptr_eq(&entry, &later));
@@ -454,7 +491,7 @@ fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
     let mut t = table(&[(100, 50)]);
     found(&mut t, &exit(100, 50));
     assert!(!t.is_taken_over(108, ME));
-    t.begin(&clause(100, 50), OTHER, &mut Uses::default());
+    t.joins(&clause(100, 50), OTHER);
     assert!(t.is_taken_over(108, ME));
     assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use object::Endianness;
 use object::elf;
-use object::read::elf::{ElfFile64, Sym};
+use object::read::elf::{Dyn, ElfFile64, Sym};
 
 use crate::core::Core;
 use crate::{build, paths, process};
@@ -48,6 +48,8 @@ pub enum Export {
     Variable(Name),
     /// A version node that the object defines.
     Node(String),
+    /// The name under which programs that were linked to it ask for it.
+    Soname(String),
 }
 
 /// A symbol's name with its version, if it has one.
@@ -65,6 +67,7 @@ impl fmt::Display for Export {
             Export::Function(name) => ("function", name),
             Export::Variable(name) => ("variable", name),
             Export::Node(node) => return write!(f, "node {node}"),
+            Export::Soname(name) => return write!(f, "soname {name}"),
         };
         write!(f, "{kind} {}", name.name)?;
         name.version.as_ref().map_or(Ok(()), |version| write!(f, "@{version}"))
@@ -97,6 +100,9 @@ fn parse(elf: &ElfFile64<'_, Endianness>) -> Result<BTreeSet<Export>> {
             }
         }
     }
+    if let Some(name) = soname(elf)? {
+        exports.insert(Export::Soname(text(name)));
+    }
     let versions = sections.versions(endian, data)?;
     let symbols = elf.elf_dynamic_symbol_table();
     for (index, symbol) in symbols.enumerate() {
@@ -114,6 +120,14 @@ fn parse(elf: &ElfFile64<'_, Endianness>) -> Result<BTreeSet<Export>> {
         exports.insert(if is_function { Export::Function(name) } else { Export::Variable(name) });
     }
     Ok(exports)
+}
+
+fn soname<'data>(elf: &ElfFile64<'data, Endianness>) -> Result<Option<&'data [u8]>> {
+    let (endian, sections, data) = (elf.endian(), elf.elf_section_table(), elf.data());
+    let Some((entries, strings)) = sections.dynamic(endian, data)? else { return Ok(None) };
+    let strings = sections.strings(endian, data, strings)?;
+    let Some(entry) = entries.iter().find(|entry| entry.d_tag.get(endian) == elf::DT_SONAME) else { return Ok(None) };
+    Ok(Some(entry.string(endian, strings)?))
 }
 
 /// Two sets of exports side by side.
@@ -149,7 +163,7 @@ impl fmt::Display for Comparison {
         if variables > 0 {
             write!(f, ", {variables} variables")?;
         }
-        for export in self.equal.iter().filter(|export| matches!(export, Export::Node(_))) {
+        for export in self.equal.iter().filter(|export| matches!(export, Export::Node(_) | Export::Soname(_))) {
             write!(f, ", {export}")?;
         }
         Ok(())

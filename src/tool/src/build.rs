@@ -1,7 +1,7 @@
 //! Builds `libomptarget.so` from LLVM's unpatched sources, with LLVM's own `device.cpp` or with the Rust core.
 //!
 //! A build directory holds the library, the plugins beside it, the objects that it was linked from, and a record of
-//! what went into it, so that nothing is built twice.
+//! what went into the library, so that nothing is built twice.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,15 +15,15 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::core::Core;
+use crate::core::{Core, Parts};
 use crate::llvm::Tree;
-use crate::{paths, process, progress, setup};
+use crate::{artifact, paths, plugin, process, progress, setup};
 
 /// LLVM's sources of the library; the object of each has its name.
 const SOURCES: [&str; 6] = ["api", "device", "interface", "interop", "omptarget", "rtl"];
 
 /// As LLVM's own release build compiles them, with the debug output that a release leaves out.
-const FLAGS: [&str; 8] = [
+pub(crate) const FLAGS: [&str; 8] = [
     "-std=c++14",
     "-O3",
     "-DNDEBUG",
@@ -47,7 +47,7 @@ const RECORD_HEAD: &str = "omptarget build record 1";
 pub struct Options {
     /// LLVM's tree as in [`Tree::locate`].
     pub llvm: Option<String>,
-    /// The build directory; by default `target/omptarget/14/rust` or `.../stock`.
+    /// The build directory; by default [`default_out`].
     pub out: Option<PathBuf>,
     /// Take a tree that is not as released.
     pub allow_patched: bool,
@@ -66,60 +66,63 @@ pub struct Libs {
     static_library: Option<PathBuf>,
 }
 
-/// Where the build goes when nothing else is asked for.
-pub fn default_out(core: Core) -> PathBuf {
-    paths::out_root().join("14").join(core.name())
+/// Where the build goes when nothing else is asked for: `target/omptarget/14/rust` if both parts are in Rust,
+/// `.../stock` if none is.
+pub fn default_out(parts: Parts) -> PathBuf {
+    let Parts { core, plugin } = parts;
+    let name = if core == plugin { core.name().to_owned() } else { format!("{core}-core-{plugin}-plugin") };
+    paths::out_root().join("14").join(name)
 }
 
 /// Like [`build`] into the default directory, from the tree that was last used there. Cheap when nothing has changed.
-pub fn ensure(core: Core) -> Result<Libs> {
+pub fn ensure(parts: impl Into<Parts>) -> Result<Libs> {
+    let parts = parts.into();
     let mut options = Options::default();
-    if let Ok(record) = fs::read_to_string(default_out(core).join(RECORD)) {
+    if let Ok(record) = fs::read_to_string(default_out(parts).join(RECORD)) {
         let value = |key: &str| record.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         options.llvm = value("llvm ").filter(|dir| Path::new(dir).is_dir()).map(str::to_owned);
         options.allow_patched = options.llvm.is_some() && value("allow-patched ") == Some("true");
     }
-    build(core, &options)
+    build(parts, &options)
 }
 
-/// Builds the library with one of the cores, unless what is there was built from the same inputs.
-pub fn build(core: Core, options: &Options) -> Result<Libs> {
+/// Builds the libraries of these parts, unless what is there was built from the same inputs.
+pub fn build(parts: Parts, options: &Options) -> Result<Libs> {
     setup::check_machine()?;
     let compiler = process::tool("clang++-14")?;
     let tree = Tree::locate(options.llvm.as_deref())?;
     tree.check(options.allow_patched)?;
-    let out = options.out.clone().unwrap_or_else(|| default_out(core));
+    let out = options.out.clone().unwrap_or_else(|| default_out(parts));
     let out = std::path::absolute(&out).with_context(|| format!("not a path: {}", out.display()))?;
 
     let foreign = !out.join(RECORD).is_file() && fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some());
     ensure!(!foreign, "{} is not empty and was not made by this tool: give another --out", out.display());
 
     let _lock = paths::lock("build")?;
+    let plugin = plugin::file(parts.plugin, &tree)?;
+    let core = parts.core;
     let rust = match core {
         Core::Rust => Some(rust_library()?),
         Core::Stock => None,
     };
     let plan = Plan { core, compiler, tree, rust, llvm: options.llvm.clone(), allow_patched: options.allow_patched };
-    if plan.is_fresh(&out) {
-        return plan.libs(out);
+    if !plan.is_fresh(&out) {
+        // The same core beside the other plugin need not be compiled again.
+        let twin = [Core::Rust, Core::Stock].map(|plugin| default_out(Parts { core, plugin }));
+        match twin.iter().find(|twin| plan.is_fresh(twin)) {
+            Some(twin) => plan.place(twin, &out)?,
+            None => {
+                let stage = paths::stage(&paths::out_root(), "building")?;
+                plan.compile(stage.path())?;
+                plan.link(stage.path())?;
+                let libs = plan.libs(stage.path().to_owned())?;
+                plan.check_face(&libs)?;
+                fs::write(stage.path().join(RECORD), plan.record(&plan.inputs(&libs))?)?;
+                plan.place(stage.path(), &out)?;
+            }
+        }
     }
-    let stage = paths::stage(&paths::out_root(), "building")?;
-    plan.compile(stage.path())?;
-    plan.link(stage.path())?;
-    let libs = plan.libs(stage.path().to_owned())?;
-    plan.check_face(&libs)?;
-    let record = plan.record(&plan.inputs(&libs))?;
-
-    // Until the last file is in place the record fits no plan.
-    fs::write(stage.path().join(RECORD), "incomplete\n")?;
-    let objects = SOURCES.iter().flat_map(|name| [format!("obj/{name}.o"), format!("obj/{name}.d")]);
-    let plugins = plan.plugins().into_iter().map(|(name, _)| name);
-    let files = [RECORD, "libomptarget.so", "libomptarget.so.14"].map(str::to_owned);
-    for file in files.into_iter().chain(objects).chain(plugins) {
-        paths::place(&stage.path().join(&file), &out.join(&file))?;
-    }
-    fs::write(stage.path().join(RECORD), record)?;
-    paths::place(&stage.path().join(RECORD), &out.join(RECORD))?;
+    plugin::put(parts.plugin, &plugin, &out)?;
     plan.libs(out)
 }
 
@@ -213,10 +216,25 @@ impl Plan {
         self.tree.libomptarget().join("src/exports")
     }
 
-    /// The machine's plugins, as name and file.
+    /// The machine's plugins but for CUDA's, as name and file.
     fn plugins(&self) -> Vec<(String, PathBuf)> {
         let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        setup::machine_plugins().into_iter().map(|file| (name(&file), file)).collect()
+        let all = setup::machine_plugins().into_iter().map(|file| (name(&file), file));
+        all.filter(|(name, _)| name != plugin::NAME).collect()
+    }
+
+    /// Puts the built files of one directory into another.
+    fn place(&self, from: &Path, out: &Path) -> Result<()> {
+        // Until the last file is in place the record fits no plan.
+        let incomplete = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+        paths::place(incomplete.path(), &out.join(RECORD))?;
+        let objects = SOURCES.iter().flat_map(|name| [format!("obj/{name}.o"), format!("obj/{name}.d")]);
+        let plugins = self.plugins().into_iter().map(|(name, _)| name);
+        let files = ["libomptarget.so", "libomptarget.so.14"].map(str::to_owned).into_iter();
+        for file in files.chain(objects).chain(plugins).chain([RECORD.to_owned()]) {
+            paths::place(&from.join(&file), &out.join(&file))?;
+        }
+        Ok(())
     }
 
     fn compile(&self, stage: &Path) -> Result<()> {
@@ -324,29 +342,9 @@ impl Plan {
 
 /// Builds the Rust core with cargo.
 fn rust_library() -> Result<RustLibrary> {
-    let _progress = progress::step("building the Rust core");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(&cargo);
-    command.current_dir(paths::root()).env("CXX", "clang++-14");
-    command.args(["build", "--release", "--quiet", "--package", "omptarget", "--lib"]);
-    let output = process::run(command.arg("--message-format=json-render-diagnostics"))
-        .context("the Rust core does not build (`cargo build --release --package omptarget` says more)")?;
-    parse_cargo(&String::from_utf8_lossy(&output.stdout)).context("cargo built no static library of package omptarget")
-}
-
-/// Finds the static library, and its build script's output, in cargo's messages.
-fn parse_cargo(messages: &str) -> Option<RustLibrary> {
-    let messages =
-        messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<serde_json::Value>>();
-    let all = |reason: &'static str| messages.iter().filter(move |message| message["reason"] == reason);
-    let (package, archive) = all("compiler-artifact").find_map(|artifact| {
-        let files = artifact["filenames"].as_array()?;
-        let archive = files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with("/libomptarget.a"))?;
-        Some((&artifact["package_id"], archive))
-    })?;
-    let script = all("build-script-executed").find(|message| message["package_id"] == *package)?;
-    let headers = Path::new(script["out_dir"].as_str()?).join("cxxbridge/include");
-    Some(RustLibrary { archive: PathBuf::from(archive), headers })
+    const ARCHIVE: &str = "libomptarget.a";
+    let built = artifact::build("omptarget", "the Rust core", &[("CXX", "clang++-14")])?;
+    Ok(RustLibrary { archive: built.file(ARCHIVE)?, headers: built.script_output(ARCHIVE)?.join("cxxbridge/include") })
 }
 
 /// The prerequisites of a compiler's dependency file.
@@ -381,20 +379,6 @@ mod tests {
         let files = ["/src/omptarget.cpp", "/a b/device.h", "/c#/$x.h", "/usr/include/list"].map(PathBuf::from);
         assert_eq!(parse_dependencies(text), files);
         assert!(parse_dependencies("nothing").is_empty());
-    }
-
-    #[test]
-    fn cargo_messages_name_library_and_headers() {
-        let messages = r#"
-            {"reason":"build-script-executed","package_id":"other#1","out_dir":"/wrong"}
-            {"reason":"build-script-executed","package_id":"omptarget#1","out_dir":"/t/out"}
-            {"reason":"compiler-artifact","package_id":"x#1","filenames":["/t/libx.rlib"]}
-            {"reason":"compiler-artifact","package_id":"omptarget#1","filenames":["/t/libomptarget.rlib","/t/libomptarget.a"]}
-            {"reason":"build-finished","success":true}"#;
-        let library = parse_cargo(messages).expect("a library");
-        assert_eq!(library.archive, Path::new("/t/libomptarget.a"));
-        assert_eq!(library.headers, Path::new("/t/out/cxxbridge/include"));
-        assert!(parse_cargo(r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 
     /// A plan over a made-up tree, and a build directory that was just recorded from it.

@@ -1,21 +1,34 @@
-//! Shows an offload program at work: compiles it, runs it on the Rust core with the debug log on, and tells in plain
-//! words what the log says.
+//! Shows an offload program at work: compiles it, runs it on our libraries with the debug log on, and tells in plain
+//! words what the log says, and what the emulated CUDA driver was asked for.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use regex::{Captures, Regex};
+use serde_json::Value;
 
-use crate::build::{self, Libs};
-use crate::core::Core;
-use crate::{abi, paths, program, setup};
+use crate::build;
+use crate::core::Parts;
+use crate::{abi, emulator, gpu, paths, program, setup, wrap};
 
 /// The program, below the repository's root.
 const SOURCE: &str = "tests/programs/demo.c";
+
+/// Where the program runs.
+#[derive(Clone, Copy, clap::ValueEnum, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// A CUDA device whose driver is emulated on this machine's CPU.
+    CudaEmulated,
+    /// A real GPU of NVIDIA's.
+    Cuda,
+    /// This machine, through LLVM's host plugin.
+    Host,
+}
 
 /// LIBOMPTARGET_INFO: 1 logs where in the source a region starts, 32 each transfer.
 const INFO: &str = "33";
@@ -247,7 +260,8 @@ fn tell_plugins(story: &Story, libs: &Path) -> String {
                     (Some(image), None) if image == name => "; it took the program's device code".to_owned(),
                     _ => String::new(),
                 };
-                let _ = writeln!(text, "plugin    {name}: {count} devices{used}");
+                let devices = if *count == 1 { "device" } else { "devices" };
+                let _ = writeln!(text, "plugin    {name}: {count} {devices}{used}");
             }
             Plugin::Invalid | Plugin::Unloadable(_) => {
                 let log_says = match state {
@@ -318,24 +332,91 @@ fn tell_sums(story: &Story) -> String {
     )
 }
 
+/// What the emulated driver was asked for: how often each call was made, in the order of first calls, and which failed.
+fn tell_driver_calls(trace: &str) -> String {
+    let mut calls: Vec<(String, usize)> = Vec::new();
+    let mut failed = String::new();
+    for line in trace.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let name = line["call"].as_str().unwrap_or_default().trim_end_matches("_v2");
+        if line["result"] != 0 {
+            let of = line["args"]["name"].as_str().map_or(String::new(), |name| format!(" of {name}"));
+            let _ = writeln!(failed, "          ! {name}{of} answered {}", line["result"]);
+        }
+        match calls.iter_mut().find(|(call, _)| call == name) {
+            Some((_, count)) => *count += 1,
+            None => calls.push((name.to_owned(), 1)),
+        }
+    }
+    let sum: usize = calls.iter().map(|(_, count)| count).sum();
+    let mut text = format!("driver    {sum} calls");
+    let mut width = usize::MAX;
+    for (call, count) in calls {
+        let word = format!("{count} {call}");
+        if width.saturating_add(word.len()) > 100 {
+            text += "\n          ";
+            width = word.len();
+        } else {
+            text += ", ";
+            width += word.len() + 2;
+        }
+        text += &word;
+    }
+    text + "\n" + &failed
+}
+
 /// Compiles the program, runs it and tells what happened. Returns whether it used a device and found its result right.
-pub fn report() -> Result<bool> {
-    let libs = build::ensure(Core::Rust)?;
+///
+/// `arch` is the real GPU's.
+pub fn report(device: Device, parts: Parts, arch: gpu::Arch) -> Result<bool> {
+    let libs = build::ensure(parts)?;
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
-    let exe = dir.path().join("demo");
-    program::compile(&paths::root().join(SOURCE), &exe, &libs, &["-g"])?;
-    let mut command = program::command(&exe, &libs);
+    let (exe, trace) = (dir.path().join("demo"), dir.path().join("trace"));
+    let source = paths::root().join(SOURCE);
+    let mut command = match device {
+        Device::Host => {
+            program::compile(&source, &exe, &libs, &["-g"])?;
+            program::command(&exe, &libs)
+        }
+        Device::Cuda => {
+            gpu::Toolkit::new(arch)?.compile(SOURCE, &exe, &libs)?;
+            program::command(&exe, &libs)
+        }
+        Device::CudaEmulated => {
+            let driver = emulator::ensure()?;
+            let mut args = ["-g", "-fopenmp", "-fopenmp-targets=nvptx64-nvidia-cuda"].map(Into::into).to_vec();
+            args.extend([source.into(), "-o".into(), exe.clone().into()]);
+            args.extend(program::link_args(&libs));
+            ensure!(wrap::run("clang-14", &args)?, "{SOURCE} does not compile");
+            let mut command = program::command_in(&exe, &[driver, libs.dir.clone()]);
+            command.env("EMU_TRACE", &trace).env("EMU_ACCOUNT", "1");
+            command
+        }
+    };
     // A setting of the user's would change what is shown.
     command.env_remove("OMP_TARGET_OFFLOAD").env("LIBOMPTARGET_DEBUG", "1").env("LIBOMPTARGET_INFO", INFO);
     let output = command.output().context("cannot run the demo's program")?;
-    let story = Story::read(&String::from_utf8_lossy(&output.stderr));
-    print!("{}", tell(&story, &libs, &String::from_utf8_lossy(&output.stdout)));
+    let log = String::from_utf8_lossy(&output.stderr);
+    let story = Story::read(&log);
+    println!("{}\n", heading(&format!("{SOURCE} on {}", libs.library().display())));
+    println!("parts     {parts}\ndevice    {}", device.words());
+    print!("{}", tell_plugins(&story, &libs.dir));
+    println!("\n{}\n{}", heading("What happened"), tell_events(&story));
+    print!("{}", tell_sums(&story));
+    if let Ok(trace) = fs::read_to_string(&trace) {
+        print!("{}", tell_driver_calls(&trace));
+    }
+    if let Some(left) = log.lines().find_map(|line| line.strip_prefix("emulator: left at exit: ")) {
+        println!("left      {left}");
+    }
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        println!("it says   {line}");
+    }
     let used = story.device.is_some() && story.count(|event| matches!(event, Event::Launched { .. })) > 0;
     match (used, output.status.success()) {
         (true, true) => println!("result    right: the program checked it, and ended with 0"),
         (true, false) => println!("result    WRONG: the program ended with {}", output.status),
         (false, _) => println!(
-            "result    no device ran anything. `{}` installs a plugin for this machine's own CPU; \
+            "result    no device ran anything. `{}` installs what is missing, but for a GPU and its driver; \
              `omptarget doctor` says more",
             setup::SETUP
         ),
@@ -343,21 +424,22 @@ pub fn report() -> Result<bool> {
     Ok(used && output.status.success())
 }
 
-fn tell(story: &Story, libs: &Libs, output: &str) -> String {
-    let (bold, plain) = if std::io::stdout().is_terminal() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    let mut text = format!("{bold}{SOURCE} on {}{plain}\n\n", libs.library().display());
-    text += &tell_plugins(story, &libs.dir);
-    let _ = write!(text, "\n{bold}What happened{plain}\n{}\n{}", tell_events(story), tell_sums(story));
-    for line in output.lines() {
-        let _ = writeln!(text, "it says   {line}");
+impl Device {
+    fn words(self) -> &'static str {
+        match self {
+            Device::CudaEmulated => "CUDA, emulated: the driver is ours and runs kernels on this machine's CPU",
+            Device::Cuda => "CUDA: a GPU of NVIDIA's",
+            Device::Host => "this machine's CPU, through LLVM's host plugin",
+        }
     }
-    text
+}
+
+fn heading(text: &str) -> String {
+    if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     /// What the demo's program logs, shortened.
@@ -426,6 +508,14 @@ line 20   data region ends
         assert_eq!(used, "plugin    libomptarget.rtl.x86_64.so: 4 devices; the program used device 0");
         assert!(dropped.starts_with("DROPPED   libomptarget.rtl.ve.so: "), "{dropped}");
         assert_eq!(others, "          no device of cuda; not installed: ppc64");
+    }
+
+    #[test]
+    fn driver_calls_are_counted_and_their_failures_too() {
+        let trace = "{\"call\":\"cuInit\",\"result\":0}\n{\"call\":\"cuMemAlloc_v2\",\"result\":0}\n\
+                     {\"call\":\"cuMemAlloc_v2\",\"result\":2}\n";
+        let expected = "driver    3 calls\n          1 cuInit, 2 cuMemAlloc\n          ! cuMemAlloc answered 2\n";
+        assert_eq!(tell_driver_calls(trace), expected);
     }
 
     #[test]

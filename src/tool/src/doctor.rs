@@ -1,10 +1,14 @@
 //! What is on this machine, what is missing, and what to do about it.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 
-use crate::{abi, paths, setup};
+use crate::{abi, paths, plugin, setup};
+
+/// Is there where the kernel has NVIDIA's driver.
+const NVIDIA_DRIVER: &str = "/proc/driver/nvidia/version";
 
 /// Prints the machine's state; returns whether everything that is needed is there.
 pub fn report() -> Result<bool> {
@@ -24,15 +28,27 @@ pub fn report() -> Result<bool> {
         line(requirement.is_met(), requirement.package, requirement.purpose);
     }
     line(setup::has_lit(), "lit", "runs LLVM's tests");
+    line(setup::ptxas().is_some(), "ptxas", "NVIDIA's assembler: programs for a real GPU");
     println!();
-    for plugin in setup::machine_plugins() {
-        let name = plugin.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let verdict = match abi::dropped(&plugin)? {
+    let verdict = |plugin: &Path| -> Result<String> {
+        Ok(match abi::dropped(plugin)? {
             Some(reason) => format!("LLVM's loader drops this plugin silently: {reason}"),
             None => "LLVM's loader accepts this plugin".to_owned(),
-        };
-        println!("plugin   {name:<28} {verdict}");
+        })
+    };
+    for plugin in setup::machine_plugins() {
+        let name = plugin.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        println!("plugin   {name:<28} {}", verdict(&plugin)?);
     }
+    let ours = plugin::built();
+    let state = if ours.is_file() { verdict(&ours)? } else { "the first build makes it".to_owned() };
+    println!("plugin   {:<28} {state}", "CUDA, in Rust");
+    let driver = if Path::new(NVIDIA_DRIVER).exists() {
+        "is there: programs for GPUs run on it"
+    } else {
+        "is not there: programs for GPUs run on the emulated CUDA device (`cc`)"
+    };
+    println!("driver   {:<28} {driver}", "NVIDIA's");
     let sources = paths::llvm_dir();
     let state = if sources.is_dir() { "fetched" } else { "the first build fetches them, about 130 MB" };
     println!("sources  LLVM {:<23} {state}", paths::LLVM_VERSION);

@@ -24,14 +24,14 @@ enum Entry {
     Link { name: String, target: String },
 }
 
-/// Installs the library, and links to the machine's plugins, into `prefix/lib`; returns what is there now.
+/// Installs the library and the plugins beside it (links to the machine's, copies of ours) into `prefix/lib`; returns what is there now.
 pub fn install(libs: &Libs, prefix: &Path, force: bool) -> Result<Vec<PathBuf>> {
     let prefix = std::path::absolute(prefix).with_context(|| format!("not a path: {}", prefix.display()))?;
     let lib = prefix.join("lib");
     let earlier = read_manifest(&lib)?;
     let mut names = vec!["libomptarget.so".to_owned(), "libomptarget.so.14".to_owned()];
     names.extend(
-        setup::machine_plugins().iter().filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned())),
+        setup::plugins_in(&libs.dir).iter().filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned())),
     );
 
     let ours = |name: &str| earlier.iter().flatten().any(|entry| entry.name() == name);

@@ -3,10 +3,12 @@
 pub mod abi;
 pub mod artifact;
 pub mod build;
+pub mod calls;
 pub mod core;
 pub mod demo;
 pub mod doctor;
 pub mod emulator;
+pub mod gpu;
 pub mod install;
 pub mod lit;
 pub mod llvm;

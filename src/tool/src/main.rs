@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
-use omptarget_tool::core::Core;
+use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
-use omptarget_tool::{abi, build, demo, doctor, install, logdiff, paths, program, retarget, setup, test, wrap};
+use omptarget_tool::logdiff::{self, Sides};
+use omptarget_tool::{abi, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, test, wrap};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -33,20 +34,21 @@ struct Cli {
 /// One subcommand each; `run` below has an arm for each.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Build libomptarget.so from LLVM's unpatched sources, with the machine's plugins beside it
+    /// Build libomptarget.so from LLVM's unpatched sources, with the CUDA plugin and the machine's others beside it
     #[command(after_help = "\
+Each part is in Rust unless LLVM's own is asked for.
 Examples:
-  omptarget build                              the Rust core, LLVM's sources from Debian
-  omptarget build --core stock                 LLVM's own core
+  omptarget build                              both parts in Rust, LLVM's sources from Debian
+  omptarget build --plugin stock               the Rust core with LLVM's own CUDA plugin
+  omptarget build --core stock --plugin stock  nothing of ours
   omptarget build --llvm ~/llvm-project        from a checkout of LLVM 14.0.6")]
     Build {
         /// LLVM's sources: 14 for Debian's source package, or a checkout of llvm-project or its openmp
         #[arg(long, value_name = "14|DIR")]
         llvm: Option<String>,
-        /// Which core goes in
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
-        /// Where the libraries go [default: target/omptarget/14/rust or .../stock]
+        #[command(flatten)]
+        parts: Parts,
+        /// Where the libraries go [default: target/omptarget/14/rust, or a folder named for other parts]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Take a tree that is not as released
@@ -60,9 +62,11 @@ Examples:
   omptarget run -- ./my-program 1000
   LIBOMPTARGET_DEBUG=1 omptarget run --core stock -- ./my-program")]
     Run {
-        /// Which core it runs on
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
+        /// With the emulated CUDA driver, for programs that `cc` has compiled
+        #[arg(long)]
+        emulated: bool,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
@@ -76,9 +80,8 @@ A program started with LD_LIBRARY_PATH=~/.local/lib then uses them.")]
         /// The libraries go into lib/ below it
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
-        /// Which core
-        #[arg(long, value_enum, default_value = "rust")]
-        core: Core,
+        #[command(flatten)]
+        parts: Parts,
         /// Overwrite files that this tool did not install
         #[arg(long)]
         force: bool,
@@ -123,8 +126,32 @@ Example:
     Cxx(Compile),
     /// Say what is on this machine, what is missing, and what to do
     Doctor,
-    /// Show a small offload program at work: which device, which mappings, which transfers
-    Demo,
+    /// Show a small offload program at work: which device, mappings, transfers, launches and driver calls
+    Demo {
+        /// Where it runs
+        #[arg(long, value_enum, default_value = "cuda-emulated")]
+        device: demo::Device,
+        /// The GPU's architecture, for `--device cuda`
+        #[arg(long, default_value_t)]
+        arch: gpu::Arch,
+        #[command(flatten)]
+        parts: Parts,
+    },
+    /// Build programs for a real GPU, and run them with both CUDA plugins where there is one
+    #[command(after_help = "\
+The folder that it makes runs on a machine that has nothing but NVIDIA's driver: carry it there and start `run` in it.
+The images are checked here, both plugins are asked for them, and the same sources run on the emulated CUDA device.
+Examples:
+  omptarget gpu
+  omptarget gpu --arch sm_86 --out /tmp/gpu")]
+    Gpu {
+        /// The GPU: sm_90 is H100 and H200, sm_86 is RTX 30, sm_80 is A100, sm_70 is V100
+        #[arg(long, default_value_t, value_name = "ARCH")]
+        arch: gpu::Arch,
+        /// Where the folder goes [default: target/omptarget/14/gpu]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Run LLVM's own tests, unedited, on the host device or on the emulated CUDA device
     #[command(after_help = "\
 Ends with the sum of all runs as `N passed, N failed, N skipped`; skipped are the tests that LLVM calls unsupported.
@@ -140,7 +167,7 @@ Examples:
         /// The device that they offload to
         #[arg(long, value_enum, default_value = "host")]
         device: Device,
-        /// The CUDA plugin for the emulated device: ours, or the machine's
+        /// The CUDA plugin beside it
         #[arg(long, value_enum, default_value = "rust")]
         plugin: Core,
         /// How often each test is run
@@ -149,17 +176,25 @@ Examples:
         /// Only tests whose names match this regular expression
         filter: Option<String>,
     },
-    /// Run a program on both cores and compare their debug logs, its output and its exit status
+    /// Run a program on both cores, or both CUDA plugins, and compare their debug logs, its output and its exit status
     #[command(after_help = "\
 Addresses are named by first appearance, so that only real differences count. The exit code is 1 when something differs.
+With --plugins the program runs on the emulated CUDA device; the calls of its driver are compared one by one too, and what
+our plugin leaves at exit is counted. tests/DIFFERENCES.md lists what may differ. With --suite our own programs are compared
+too, and each program under three settings: debug log, all information lines, and LLVM's core in the place of ours.
 Examples:
   omptarget logdiff tests/programs/demo.c
   omptarget logdiff --info 63 --flag=-fopenmp-version=51 x.cpp -- 100
-  omptarget logdiff --suite mapping/")]
+  omptarget logdiff --suite mapping/
+  omptarget logdiff --plugins tests/programs/demo.c
+  omptarget logdiff --plugins --suite")]
     Logdiff {
         /// The C or C++ program
         #[arg(required_unless_present = "suite")]
         file: Option<PathBuf>,
+        /// Compare LLVM's CUDA plugin with ours, on the emulated CUDA device, in place of the cores
+        #[arg(long)]
+        plugins: bool,
         /// Every program of LLVM's own tests whose name matches this regular expression [default: all]
         #[arg(
             long,
@@ -191,9 +226,7 @@ for each step without such a count. The exit code is 1 when any failed.")]
     #[command(name = logdiff::WRAPPER, hide = true)]
     CompareRun {
         #[arg(long)]
-        stock: PathBuf,
-        #[arg(long)]
-        rust: PathBuf,
+        modes: PathBuf,
         #[arg(long)]
         records: PathBuf,
         #[arg(long)]
@@ -236,13 +269,13 @@ fn run(cli: Cli) -> Result<bool> {
         return Ok(cli.setup);
     };
     match command {
-        Command::Build { llvm, core, out, allow_patched } => {
-            let libs = build::build(core, &build::Options { llvm, out, allow_patched })?;
-            println!("{} is ready: LLVM {}, {core} core", libs.library().display(), paths::LLVM_VERSION);
+        Command::Build { llvm, parts, out, allow_patched } => {
+            let libs = build::build(parts, &build::Options { llvm, out, allow_patched })?;
+            println!("{} is ready: LLVM {}, {parts}", libs.library().display(), paths::LLVM_VERSION);
         }
-        Command::Run { core, program } => return exec(core, &program),
-        Command::Install { prefix, core, force } => {
-            for file in install::install(&build::ensure(core)?, &prefix, force)? {
+        Command::Run { parts, emulated, program } => return exec(parts, emulated, &program),
+        Command::Install { prefix, parts, force } => {
+            for file in install::install(&build::ensure(parts)?, &prefix, force)? {
                 println!("installed {}", file.display());
             }
         }
@@ -263,24 +296,29 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Cc(compile) => return wrap::run("clang-14", &compile.args),
         Command::Cxx(compile) => return wrap::run("clang++-14", &compile.args),
         Command::Doctor => return doctor::report(),
-        Command::Demo => return demo::report(),
+        Command::Demo { device, arch, parts } => return demo::report(device, parts, arch),
+        Command::Gpu { arch, out } => return Ok(gpu::report(out.as_deref(), arch)?.0),
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
         }
-        Command::Logdiff { suite: Some(filter), .. } => {
-            return Ok(logdiff::suite(Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
+        Command::Logdiff { suite: Some(filter), plugins, .. } => {
+            return Ok(logdiff::suite(sides(plugins), Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
         }
-        Command::Logdiff { file, env, info, flag, args, .. } => {
+        Command::Logdiff { file, plugins, env, info, flag, args, .. } => {
             let info = info.map(|bits| ("LIBOMPTARGET_INFO".to_owned(), bits.to_string()));
             let env: Vec<_> = info.into_iter().chain(env).collect();
-            return logdiff::report(&file.context("no file given")?, &flag, &args, &env);
+            return logdiff::report(sides(plugins), &file.context("no file given")?, &flag, &args, &env);
         }
         Command::Test => return test::report(),
-        Command::CompareRun { stock, rust, records, test, program } => {
-            logdiff::wrapper(&stock, &rust, &records, &test, &program)?;
+        Command::CompareRun { modes, records, test, program } => {
+            logdiff::wrapper(&modes, &records, &test, &program)?;
         }
     }
     Ok(true)
+}
+
+fn sides(plugins: bool) -> Sides {
+    if plugins { Sides::Plugins } else { Sides::Cores }
 }
 
 /// Splits `K=V`.
@@ -290,9 +328,11 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 /// Becomes the program; returns only when that fails.
-fn exec(core: Core, program: &[OsString]) -> Result<bool> {
+fn exec(parts: Parts, emulated: bool, program: &[OsString]) -> Result<bool> {
     let (exe, args) = program.split_first().context("no program given")?;
-    let libs = build::ensure(core)?;
-    let error = program::command(Path::new(exe), &libs).args(args).exec();
+    let libs = build::ensure(parts)?;
+    let driver = if emulated { Some(emulator::ensure()?) } else { None };
+    let folders: Vec<PathBuf> = driver.into_iter().chain([libs.dir]).collect();
+    let error = program::command_in(Path::new(exe), &folders).args(args).exec();
     Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }

@@ -73,16 +73,33 @@ pub fn stage(parent: &Path, name: &str) -> Result<TempDir> {
 
 /// Copies `from` to `to` so that nobody ever sees half of it; a symbolic link stays one.
 pub fn place(from: &Path, to: &Path) -> Result<()> {
+    if from.is_symlink() {
+        return link(&fs::read_link(from).with_context(|| format!("cannot read {}", from.display()))?, to);
+    }
+    replace(to, |new| fs::copy(from, new).map(drop))
+}
+
+/// Like [`place`] for a file, unless `to` is a copy of this size that is not older.
+pub fn update(from: &Path, to: &Path) -> Result<()> {
+    let of = |path: &Path| path.metadata().and_then(|meta| Ok((meta.len(), meta.modified()?)));
+    let is_copy = |from: (u64, _), to: (u64, _)| from.0 == to.0 && from.1 <= to.1;
+    if !to.is_symlink() && matches!((of(from), of(to)), (Ok(from), Ok(to)) if is_copy(from, to)) {
+        return Ok(());
+    }
+    place(from, to)
+}
+
+/// Makes `to` a symbolic link to `target`, in place of what is there.
+pub fn link(target: &Path, to: &Path) -> Result<()> {
+    replace(to, |new| std::os::unix::fs::symlink(target, new))
+}
+
+/// Puts what `make` makes where `to` is, in one step.
+fn replace(to: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     let dir = to.parent().with_context(|| format!("{} is not a file name", to.display()))?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let stage = tempfile::Builder::new().prefix(".omptarget-").tempdir_in(dir);
     let stage = stage.with_context(|| format!("cannot write to {}", dir.display()))?;
     let new = stage.path().join("new");
-    if from.is_symlink() {
-        fs::read_link(from).and_then(|target| std::os::unix::fs::symlink(target, &new))
-    } else {
-        fs::copy(from, &new).map(drop)
-    }
-    .and_then(|()| fs::rename(&new, to))
-    .with_context(|| format!("cannot write {}", to.display()))
+    make(&new).and_then(|()| fs::rename(&new, to)).with_context(|| format!("cannot write {}", to.display()))
 }

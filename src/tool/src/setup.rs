@@ -18,6 +18,9 @@ const LIT: &str = "lit==18.1.8";
 /// lit needs it to end a test that takes too long.
 const PSUTIL: &str = "psutil==7.2.2";
 
+/// NVIDIA's assembler for GPUs, which programs for a real GPU are built with; the last release for clang 14's code.
+const PTXAS: &str = "nvidia-cuda-nvcc-cu11==11.8.89";
+
 /// How the presence of a package shows.
 #[derive(Debug)]
 pub enum Sign {
@@ -68,7 +71,7 @@ pub const REQUIREMENTS: [Requirement; 13] = [
     },
     Requirement {
         package: "llvm-14-dev",
-        purpose: "LLVM's own CMake build",
+        purpose: "LLVM's own CMake build, and its CUDA plugin",
         signs: &[Sign::File("/usr/lib/llvm-14/lib/cmake/llvm/LLVMConfig.cmake")],
     },
     Requirement { package: "cmake", purpose: "LLVM's own CMake build", signs: &[Sign::Program("cmake")] },
@@ -117,12 +120,19 @@ pub fn has_lit() -> bool {
     process::run(Command::new(paths::lit_dir().join("bin/python")).args(["-c", "import lit, psutil"])).is_ok()
 }
 
+/// NVIDIA's assembler in the same environment, beside the rest of its package.
+pub fn ptxas() -> Option<PathBuf> {
+    let versions = fs::read_dir(paths::lit_dir().join("lib")).into_iter().flatten().flatten();
+    let file = |python: fs::DirEntry| python.path().join("site-packages/nvidia/cuda_nvcc/bin/ptxas");
+    versions.map(file).find(|file| file.is_file())
+}
+
 /// The message for a program that is not there: its name and the command that installs it.
 pub fn how_to_get(program: &str) -> String {
     let provides = |sign: &Sign| matches!(sign, Sign::Program(name) if *name == program);
     let package = REQUIREMENTS.iter().find(|requirement| requirement.signs.iter().any(provides)).map(|r| r.package);
     match (program, package) {
-        ("lit", _) => format!("lit is not installed: `{SETUP}` installs it"),
+        ("lit" | "ptxas", _) => format!("{program} is not installed: `{SETUP}` installs it"),
         (_, Some(package)) => format!("{program} is not installed: `{SETUP}` installs it (package {package})"),
         _ => format!("{program} is not installed"),
     }
@@ -151,6 +161,9 @@ pub fn install() -> Result<()> {
     }
     if !has_lit() {
         install_lit().context("cannot install lit")?;
+    }
+    if ptxas().is_none() {
+        pip(&[PTXAS]).context("cannot install ptxas")?;
     }
     println!("everything that is needed is installed");
     Ok(())
@@ -189,11 +202,16 @@ fn install_lit() -> Result<()> {
     let home = paths::lit_dir();
     let in_place = || -> Result<()> {
         run_shown(Command::new(process::tool("python3")?).args(["-m", "venv"]).arg(&home))?;
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", LIT, PSUTIL];
-        run_shown(Command::new(home.join("bin/python")).args(pip))
+        pip(&[LIT, PSUTIL])
     };
     // A virtual environment cannot be moved into place, so what is half made is taken away again.
     in_place().inspect_err(|_| drop(fs::remove_dir_all(&home)))
+}
+
+/// Installs packages of Python into our environment.
+fn pip(packages: &[&str]) -> Result<()> {
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run_shown(Command::new(paths::lit_dir().join("bin/python")).args(install).args(packages))
 }
 
 /// Prints a command, then runs it with its output shown.
@@ -208,7 +226,12 @@ fn run_shown(command: &mut Command) -> Result<()> {
 
 /// The plugins that the machine's LLVM has.
 pub fn machine_plugins() -> Vec<PathBuf> {
-    let entries = fs::read_dir(paths::machine_llvm().join("lib")).into_iter().flatten();
+    plugins_in(&paths::machine_llvm().join("lib"))
+}
+
+/// The plugins in a folder.
+pub fn plugins_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten();
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_plugin = |file: &PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use regex::Regex;
 
-use crate::core::Core;
+use crate::core::{Core, Parts};
 use crate::lit::{self, Cores, Device};
+use crate::logdiff::{self, Sides};
 use crate::totals::Totals;
-use crate::{abi, build, doctor, logdiff, paths, process};
+use crate::{abi, build, doctor, gpu, paths, plugin, process};
 
 /// The line that each of cargo's test programs ends with.
 static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
@@ -22,7 +23,7 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
@@ -31,9 +32,17 @@ const STEPS: [Step; 8] = [
     ("LLVM's tests on emulated CUDA", || {
         Ok(all_of(lit::report(Cores::Rust, Device::CudaEmulated, Core::Rust, 1, None)?))
     }),
-    ("debug logs of both cores", || Ok(all_of(logdiff::suite(None)?))),
-    ("exported symbols", || Ok(Totals::one(abi::report(&build::ensure(Core::Rust)?.library(), None)?))),
+    ("debug logs of both cores", || Ok(all_of(logdiff::suite(Sides::Cores, None)?))),
+    ("logs and calls of CUDA plugins", || Ok(all_of(logdiff::suite(Sides::Plugins, None)?))),
+    ("exported symbols", exported_symbols),
+    ("programs for a GPU", || Ok(all_of(gpu::report(None, gpu::Arch::default())?))),
 ];
+
+fn exported_symbols() -> Result<Totals> {
+    let libs = build::ensure(Parts { core: Core::Rust, plugin: Core::Rust })?;
+    let files = [libs.library(), libs.dir.join(plugin::NAME)];
+    files.iter().map(|file| Ok(Totals::one(abi::report(file, None)?))).sum()
+}
 
 /// Runs every step and prints a summary. Each test of cargo, each test of LLVM's on each core, each program whose logs
 /// are compared, and each step without such a count is one check. Returns whether all passed.

@@ -36,8 +36,9 @@ fn demo_source() -> String {
 
 #[test]
 fn the_demo_tells_what_the_log_says() {
-    let told = ends_with(0, &["demo"]);
+    let told = ends_with(0, &["demo", "--device", "host"]);
     for line in [
+        "parts     rust core, rust CUDA plugin",
         "plugin    libomptarget.rtl.x86_64.so: 4 devices; the program used device 0",
         "mappings  5 made, 4 times found again, 5 removed",
         "copies    7 to the device (32800 bytes), 2 back (8200 bytes)",
@@ -47,6 +48,28 @@ fn the_demo_tells_what_the_log_says() {
     ] {
         assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");
     }
+}
+
+#[test]
+fn the_plugins_make_the_same_calls_and_ours_leaves_nothing() {
+    let told = ends_with(0, &["logdiff", "--plugins", &demo_source()]);
+    assert!(told.contains("\ndifferent, and meant to be: end: memory goes back (see "), "{told}");
+    assert!(
+        told.contains("\nleft at exit by our plugin: 0 streams, 0 events, 0 allocations, 0 modules, 0 contexts, "),
+        "{told}"
+    );
+    assert!(told.lines().last().is_some_and(|line| line.starts_with("equal: 188 calls of the driver, ")), "{told}");
+}
+
+#[test]
+fn the_suite_of_plugins_has_llvms_programs_and_our_own() {
+    let told = ends_with(0, &["logdiff", "--plugins", "--suite", "mapping/pr38704.c|programs/cuda/zero_size.c"]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[1].starts_with("mapping ") && lines[2].starts_with("tests/programs/cuda "), "{told}");
+    assert!(told.contains("all 6 runs that end by themselves: 0 streams, 0 events, "), "{told}");
+    assert_eq!(told.lines().last(), Some("2 passed, 0 failed"), "{told}");
+    let none = failure(&["logdiff", "--plugins", "--suite", "no/such/test"]);
+    assert_eq!(none, "no test of LLVM's has a name that matches no/such/test");
 }
 
 #[test]
@@ -77,7 +100,7 @@ fn a_program_that_differs_is_shown() {
                   int main(int argc, char **argv) {\n\
                   #pragma omp target\n{}\n\
                   printf(\"%s %s\\n\", argv[argc - 1], getenv(\"GREETING\"));\n\
-                  return strstr(getenv(\"LD_LIBRARY_PATH\"), \"14/rust:\") ? 3 : 0; }\n";
+                  return strstr(getenv(\"LD_LIBRARY_PATH\"), \"14/rust\") ? 3 : 0; }\n";
     fs::write(&file, source).expect("a file");
     let told = ends_with(1, &["logdiff", "--env", "GREETING=hello", &file.display().to_string(), "--", "world"]);
     assert_eq!(told, "exit status differs:\n--- stock\n+++ rust\n@@ -1 +1 @@\n-exit status: 0\n+exit status: 3\n");

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use omptarget_tool::build::{self, Libs};
-use omptarget_tool::core::Core;
-use omptarget_tool::{llvm, program};
+use omptarget_tool::core::{Core, Parts};
+use omptarget_tool::{llvm, paths, plugin, program};
 
 fn omptarget(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omptarget"));
@@ -42,6 +42,10 @@ fn path(path: &Path) -> &str {
 
 fn stock() -> Libs {
     build::ensure(Core::Stock).expect("a stock library")
+}
+
+fn built(core: Core, plugin: Core) -> Libs {
+    build::ensure(Parts { core, plugin }).expect("libraries")
 }
 
 /// Fails to build from `tree`, and leaves nothing of a build.
@@ -164,7 +168,11 @@ fn abi_finds_stock_equal_to_the_machines_library_and_a_plugin_different() {
     let libs = stock();
     let equal = output(&mut omptarget(&["abi", "/usr/lib/llvm-14/lib/libomptarget.so"]));
     assert!(equal.status.success());
-    assert!(text(&equal.stdout).ends_with("equal    51 functions, node VERS1.0\n"), "{}", text(&equal.stdout));
+    assert!(
+        text(&equal.stdout).ends_with("equal    51 functions, node VERS1.0, soname libomptarget.so\n"),
+        "{}",
+        text(&equal.stdout)
+    );
 
     let dir = temp();
     let plugin = dir.path().join("libomptarget.rtl.x86_64.so");
@@ -175,6 +183,53 @@ fn abi_finds_stock_equal_to_the_machines_library_and_a_plugin_different() {
     assert!(said.contains("drops this plugin silently: missing __tgt_rtl_is_valid_binary, "), "{said}");
     assert!(said.contains("missing  function __tgt_rtl_data_alloc@VERS1.0\n"), "{said}");
     assert!(said.contains("extra    function __tgt_target@VERS1.0\n"), "{said}");
+    assert!(said.contains("extra    soname libomptarget.so\n"), "{said}");
+}
+
+#[test]
+fn abi_finds_our_plugin_equal_to_llvms() {
+    let plugin = built(Core::Stock, Core::Rust).dir.join(plugin::NAME);
+    let equal = output(&mut omptarget(&["abi", path(&plugin)]));
+    let said = text(&equal.stdout);
+    assert!(equal.status.success() && said.starts_with("LLVM's loader accepts this plugin\n"), "{said}");
+    assert!(said.ends_with("equal    28 functions, node VERS1.0, soname libomptarget.rtl.cuda.so\n"), "{said}");
+}
+
+/// Whose CUDA plugin a folder has: ours is a file, the machine's a link.
+fn plugin_in(dir: &Path) -> Core {
+    let plugin = dir.join(plugin::NAME);
+    match fs::read_link(&plugin) {
+        Ok(target) => {
+            assert_eq!(target, paths::machine_llvm().join("lib").join(plugin::NAME));
+            Core::Stock
+        }
+        Err(_) => {
+            assert_eq!(fs::read(&plugin).expect("a plugin"), fs::read(plugin::built()).expect("our plugin"));
+            Core::Rust
+        }
+    }
+}
+
+#[test]
+fn each_part_is_chosen_for_itself_and_is_in_rust_by_default() {
+    let dir = temp();
+    let out = dir.path().join("out");
+    for (plugin, chosen) in [(&[][..], Core::Rust), (&["--plugin", "stock"], Core::Stock), (&[], Core::Rust)] {
+        let args = [&["build", "--core", "stock", "--out", path(&out)], plugin].concat();
+        let built = output(&mut omptarget(&args));
+        assert!(built.status.success(), "{}", text(&built.stderr));
+        let said = format!(
+            "{} is ready: LLVM 14.0.6, stock core, {chosen} CUDA plugin\n",
+            out.join("libomptarget.so").display()
+        );
+        assert_eq!((text(&built.stdout), plugin_in(&out)), (said, chosen));
+
+        let first = ["run", "--core", "stock"];
+        let script = ["--", "/bin/sh", "-c", "printf %s \"${LD_LIBRARY_PATH%%:*}\""];
+        let ran = text(&output(&mut omptarget(&[&first, plugin, &script].concat())).stdout);
+        assert_eq!(Path::new(&ran), self::built(Core::Stock, chosen).dir);
+        assert_eq!(plugin_in(Path::new(&ran)), chosen);
+    }
 }
 
 #[test]
@@ -254,7 +309,6 @@ fn stock_reads_its_own_header() {
 
 #[test]
 fn uninstall_removes_what_install_brought_and_nothing_else() {
-    stock();
     let dir = temp();
     let prefix = dir.path().join("prefix");
     let lib = prefix.join("lib");
@@ -265,7 +319,11 @@ fn uninstall_removes_what_install_brought_and_nothing_else() {
     ok(&install);
     assert!(lib.join("libomptarget.so").is_file() && lib.join("libomptarget.rtl.x86_64.so").is_file());
     assert_eq!(fs::read_link(lib.join("libomptarget.so.14")).expect("a link"), Path::new("libomptarget.so"));
+    assert_eq!(plugin_in(&lib), Core::Rust);
+    ok(&[&install[..], &["--plugin", "stock"]].concat());
+    assert_eq!(plugin_in(&lib), Core::Stock);
     ok(&install);
+    assert_eq!(plugin_in(&lib), Core::Rust);
     ok(&uninstall);
     assert!(!prefix.exists());
     let line = failure(&mut omptarget(&uninstall));
@@ -288,5 +346,6 @@ fn uninstall_removes_what_install_brought_and_nothing_else() {
 #[test]
 fn wrong_usage_is_told_apart_from_failure() {
     assert_eq!(output(&mut omptarget(&["build", "--core", "other"])).status.code(), Some(2));
+    assert_eq!(output(&mut omptarget(&["build", "--plugin", "other"])).status.code(), Some(2));
     assert_eq!(output(&mut omptarget(&["run"])).status.code(), Some(2));
 }

@@ -1,4 +1,5 @@
-//! Programs on the emulated CUDA device: compiled by `cc`, re-tagged, and run by stock libomptarget and stock plugin.
+//! Programs on the emulated CUDA device: compiled by `cc`, re-tagged, and run by stock libomptarget and stock plugin
+//! where nothing else is said.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -103,6 +104,34 @@ fn a_program_runs_its_kernels_and_leaves_the_same_trace_each_time() {
     assert_eq!(text, trace("two"));
     assert_eq!(text.matches("\"call\":\"cuLaunchKernel\"").count(), 2);
     assert!(text.contains("module0:factor"), "{text}");
+}
+
+#[test]
+fn run_gives_a_program_the_emulated_driver_and_the_chosen_parts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let exe = compile("cc", dir.path(), PROGRAM);
+    for plugin in ["rust", "stock"] {
+        let output = omptarget(&["run", "--emulated", "--core", "stock", "--plugin", plugin, path(&exe)]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "189 5\n", "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn the_demo_tells_what_both_of_our_parts_did_on_the_emulated_device() {
+    let output = omptarget(&["demo"]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    for line in [
+        "parts     rust core, rust CUDA plugin\n",
+        "plugin    libomptarget.rtl.cuda.so: 1 device; the program used device 0\n",
+        "          > host to device   weights[:1024]     8192 bytes\n",
+        "          * kernel launched  of main, line 22\n",
+        " 3 cuLaunchKernel",
+        "left      0 streams, 0 events, 0 allocations, 0 modules, 0 contexts, 0 frees too early\n",
+        "result    right: the program checked it, and ended with 0\n",
+    ] {
+        assert!(told.contains(line), "{line:?} is not in:\n{told}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 // env: LIBOMPTARGET_DEBUG=1
 // flags: -g
 // expect: PASS
+// pointers: yes
 #include "../check.h"
 
 struct vector {

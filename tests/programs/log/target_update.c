@@ -3,6 +3,7 @@
 // env: LIBOMPTARGET_DEBUG=1
 // flags: -g -fopenmp-version=50
 // expect: PASS
+// pointers: yes
 #include "../check.h"
 
 static struct {

@@ -1,0 +1,286 @@
+//! Calls into the core as LLVM's `targetDataBegin`, `target` and `targetDataEnd` make them.
+
+use super::checker::Mutex;
+use super::note;
+use super::world::{Kernel, WORD, World, plugin};
+use omptarget::device::{self, CopyIn, Device, Pin, TargetPointer};
+use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange};
+use omptarget::plugin_api::Region;
+use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// A map clause, as the compiler passes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Map {
+    /// First host address.
+    pub host: usize,
+    /// Words mapped.
+    pub words: usize,
+    pub to: bool,
+    pub from: bool,
+    pub always: bool,
+    pub delete: bool,
+    /// `MEMBER_OF`: the struct counts, its members do not.
+    pub member: bool,
+    /// `PTR_AND_OBJ`: the host address of the pointer to what is mapped.
+    pub pointer: Option<usize>,
+}
+
+impl Map {
+    const fn range(&self) -> HostRange {
+        HostRange::new(self.host, (self.words * WORD) as i64)
+    }
+}
+
+/// A pointer on the host whose copy on the device points to the device.
+#[derive(Clone, Copy, Debug)]
+struct Shadow {
+    host: usize,
+    target: usize,
+}
+
+/// The program: a device, and the runtime's own state around it.
+#[derive(Debug)]
+pub struct Program {
+    pub device: Device,
+    pub world: Arc<World>,
+    /// `ShadowPtrMap`, by the pointer's host address.
+    shadows: Mutex<BTreeMap<usize, Shadow>>,
+}
+
+/// LLVM's `AsyncInfoTy` of one call.
+struct Call(Box<AsyncInfo>);
+
+impl Call {
+    fn new() -> Self {
+        Self(Box::new(AsyncInfo { queue: null_mut() }))
+    }
+
+    fn info(&mut self) -> NonNull<AsyncInfo> {
+        NonNull::from(&mut *self.0)
+    }
+}
+
+/// A handle that LLVM has got from a look-up, as the bridge gives and takes it.
+struct Handle<'d>(Option<Pin<'d>>);
+
+impl<'d> Handle<'d> {
+    fn new(pin: Option<Pin<'d>>) -> Self {
+        device::set_held(pin.as_ref().map_or(std::ptr::null(), |pin| Arc::as_ptr(pin)));
+        Self(pin)
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        if let Some(pin) = &self.0 {
+            device::unset_held(Arc::as_ptr(pin));
+        }
+    }
+}
+
+impl Program {
+    /// A program on a device of its own.
+    pub fn new(world: &Arc<World>) -> Self {
+        Self { device: Device::new(plugin(), true), world: Arc::clone(world), shadows: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A word of the program's memory.
+    pub fn host(&self, address: usize) -> usize {
+        self.world.host(address).load(SeqCst)
+    }
+
+    /// `target`: maps, runs the kernel with the device address of the first clause, unmaps.
+    pub fn target(&self, maps: &[Map], kernel: Kernel) {
+        let mut call = Call::new();
+        self.begin(maps, &mut call);
+        let (pointer, _) = self.look_up(&maps[0], false);
+        let mut argument = pointer.target;
+        drop(pointer);
+        let region = Region {
+            entry: (&raw const kernel).cast_mut().cast(),
+            arguments: &raw mut argument,
+            offsets: null_mut(),
+            count: 1,
+            teams: 0,
+            thread_limit: 0,
+            trip_count: 0,
+        };
+        // SAFETY: the call is this thread's, and no other reference to its record is in use.
+        let record = unsafe { self.device.record(call.info()) };
+        // SAFETY: the kernel and its argument are read at the launch.
+        let run = unsafe { self.device.run(&region, true, record) };
+        self.check(run.is_ok(), "a launch");
+        self.end(maps, &mut call);
+    }
+
+    /// `target enter data`.
+    pub fn enter(&self, maps: &[Map]) {
+        let mut call = Call::new();
+        self.begin(maps, &mut call);
+        self.synchronize(&mut call);
+    }
+
+    /// `target exit data`.
+    pub fn exit(&self, maps: &[Map]) {
+        self.end(maps, &mut Call::new());
+    }
+
+    fn check(&self, holds: bool, what: &str) {
+        if !holds {
+            self.world.with(|state| state.faults.push(format!("{what} failed")));
+        }
+    }
+
+    fn synchronize(&self, call: &mut Call) {
+        // SAFETY: the call is this thread's, and no reference to its record is in use.
+        let done = unsafe { Device::synchronize(call.info()) };
+        self.check(done.is_ok(), "a synchronisation");
+    }
+
+    fn get(&self, map: &Map, range: HostRange, update: bool, copy: CopyIn, call: &mut Call) -> TargetPointer<'_> {
+        let request = BeginRequest {
+            range,
+            base: range.begin(),
+            name: 0,
+            kind: CountKind::Dynamic,
+            implicit: false,
+            update,
+            close: false,
+            present: false,
+            unified: false,
+        };
+        let deleted = self.world.with(|state| state.deleted.clone());
+        // SAFETY: models keep their memory, and the call is this thread's.
+        let pointer = unsafe { self.device.target_pointer(&request, copy, call.info()) };
+        self.check(!pointer.target.is_null(), "a mapping");
+        if pointer.entry.as_ref().is_some_and(|entry| deleted.contains(&entry.target_begin())) {
+            self.world.with(|state| state.faults.push(format!("{map:x?} finds what was deleted before")));
+        }
+        if let Some(entry) = &pointer.entry {
+            note!(
+                "{:?} begin {range:x?} at {:x} new {} {:?}",
+                device::caller(),
+                entry.target_begin(),
+                pointer.is_new,
+                entry.counts()
+            );
+        }
+        pointer
+    }
+
+    /// LLVM's `targetDataBegin`.
+    fn begin(&self, maps: &[Map], call: &mut Call) {
+        for map in maps {
+            let pointer_range = |address| HostRange::new(address, WORD as i64);
+            let pointer = map.pointer.map(|address| {
+                let copy = CopyIn { to: false, always: false };
+                (address, self.get(map, pointer_range(address), !map.member, copy, call))
+            });
+            let update = !map.member || map.pointer.is_some();
+            let pointee = self.get(map, map.range(), update, CopyIn { to: map.to, always: map.always }, call);
+            if let Some((address, pointer)) = pointer {
+                self.attach(address, &pointer, pointee.target.addr(), call);
+            }
+        }
+    }
+
+    /// Has the device's copy of the pointer at `address` point to `target`, unless it does.
+    fn attach(&self, address: usize, pointer: &TargetPointer<'_>, target: usize, call: &mut Call) {
+        let entry = pointer.entry.as_ref().expect("a pointer is mapped or the model has failed");
+        let mut shadows = self.shadows.lock().expect("no thread panics with it");
+        note!("{:?} attach {address:x} to {target:x}, was {:x?}", device::caller(), shadows.get(&address));
+        if shadows.get(&address).is_some_and(|shadow| shadow.target == target) {
+            return;
+        }
+        shadows.insert(address, Shadow { host: self.host(address), target });
+        entry.set_may_contain_attached_pointers();
+        let mut transfer = entry.transfer().lock();
+        drop(shadows);
+        let place = self.world.with(|state| {
+            state.places.push(Box::new(target));
+            &raw const **state.places.last().expect("just pushed")
+        });
+        // SAFETY: the call is this thread's, and no other reference to its record is in use.
+        let record = unsafe { self.device.record(call.info()) };
+        let (to, from) = (pointer.target, place.cast_mut().cast::<c_void>());
+        // SAFETY: the pointer is mapped, and the place is never reused.
+        let submitted = unsafe { self.device.submit_locked(entry, &mut transfer, to, from, WORD as i64, record) };
+        let recorded = self.device.add_event(&mut transfer, record);
+        self.check(submitted.is_ok() && recorded.is_ok(), "an attachment");
+    }
+
+    fn look_up(&self, map: &Map, update: bool) -> (TargetPointer<'_>, bool) {
+        self.device.target_begin(&EndRequest {
+            range: map.range(),
+            kind: CountKind::Dynamic,
+            update,
+            must_contain: true,
+            force_delete: map.delete,
+            extended: update || device::open_on_this_thread(),
+            unified: false,
+        })
+    }
+
+    /// LLVM's `targetDataEnd`.
+    fn end(&self, maps: &[Map], call: &mut Call) {
+        let mut release = Vec::new();
+        for map in maps.iter().rev() {
+            let (mut pointer, last) = self.look_up(map, !map.member || map.pointer.is_some());
+            let target = pointer.target;
+            let handle = Handle::new(pointer.entry.take());
+            let Some(entry) = &handle.0 else { continue };
+            note!(
+                "{:?} end {:x} at {:x} last {last} {:?} left by {:?}",
+                device::caller(),
+                map.host,
+                entry.target_begin(),
+                entry.counts(),
+                entry.leaving()
+            );
+            if last && map.delete {
+                self.world.with(|state| state.deleted.insert(entry.target_begin()));
+            }
+            let del_entry = last && (!map.member || map.pointer.is_some());
+            if map.from && (map.always || last) {
+                // SAFETY: the call is this thread's, and no other reference to its record is in use.
+                let record = unsafe { self.device.record(call.info()) };
+                let (host, size) = (map.host as *mut c_void, (map.words * WORD) as i64);
+                // SAFETY: the range is mapped, and models keep their memory.
+                let copied = unsafe { self.device.retrieve(host, target, size, record) };
+                self.check(copied.is_ok(), "a copy back");
+            }
+            if (map.from || del_entry) && entry.may_contain_attached_pointers() {
+                self.restore(map, del_entry);
+            }
+            if del_entry {
+                release.push(map.range());
+            }
+        }
+        self.synchronize(call);
+        for range in release {
+            self.check(self.device.release(range, CountKind::Dynamic) == OFFLOAD_SUCCESS, "a release");
+        }
+    }
+
+    /// Puts the host's pointers in a range back, and forgets them if the mapping goes.
+    fn restore(&self, map: &Map, goes: bool) {
+        let mut shadows = self.shadows.lock().expect("no thread panics with it");
+        let inside: Vec<usize> =
+            shadows.range(map.host..map.host + map.words * WORD).map(|(address, _)| *address).collect();
+        for address in inside {
+            if map.from {
+                let host = shadows[&address].host;
+                self.world.host(address).store(host, SeqCst);
+            }
+            // As the C++ face does it.
+            if goes && !self.device.is_taken_over(address) {
+                shadows.remove(&address);
+            }
+        }
+    }
+}
