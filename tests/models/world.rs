@@ -4,7 +4,7 @@
 //! Host and device memory are words by their addresses. Device addresses are never used twice, and memory that nothing
 //! has been copied to holds [`POISON`].
 
-use super::checker::{AtomicUsize, Condvar, JoinHandle, Mutex, MutexGuard, spawn};
+use super::checker::{self, AtomicUsize, Condvar, JoinHandle, Mutex, MutexGuard};
 use super::note;
 use omptarget::plugin_api::Plugin;
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS};
@@ -86,19 +86,24 @@ pub struct State {
     pub faults: Vec<String>,
 }
 
-/// One world for each execution of a model. A model checker runs all threads of a model on one thread of the system.
+/// One world for each execution of a model. Its lock is none of the model checker's, which would have more orders to try:
+/// all threads of a model run on one thread of the system, and none is stopped while it has the state.
 #[derive(Debug, Default)]
-pub struct World(RefCell<State>);
-
-// SAFETY: all threads of a model run on one thread of the system, and none is stopped while it borrows the state.
-unsafe impl Sync for World {}
-// SAFETY: the same.
-unsafe impl Send for World {}
+pub struct World(parking_lot::Mutex<State>);
 
 thread_local!(static WORLD: RefCell<Option<Arc<World>>> = const { RefCell::new(None) });
 
 fn world() -> Arc<World> {
     WORLD.with_borrow(|world| world.clone()).expect("made by `World::create`")
+}
+
+/// Starts a thread in this thread's world.
+pub fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let world = world();
+    checker::spawn(move || {
+        WORLD.set(Some(world));
+        work();
+    })
 }
 
 impl State {
@@ -121,7 +126,7 @@ impl World {
 
     /// Looks at the state, or changes it. `look` meets no lock, atomic or thread of the model checker's.
     pub fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
-        look(&mut self.0.borrow_mut())
+        look(&mut self.0.lock())
     }
 
     /// Notes what went wrong.
@@ -254,7 +259,8 @@ impl World {
 
     /// Blocks until a queue has done so many works.
     fn wait(&self, queue: usize, upto: usize) {
-        let queue = self.with(|state| Arc::clone(&state.queues[&queue]));
+        // An event that was recorded on no queue has been noted as a fault.
+        let Some(queue) = self.with(|state| state.queues.get(&queue).cloned()) else { return };
         let mut state = queue.lock();
         while state.done < upto {
             state = queue.changed.wait(state).expect("no thread panics with it");
