@@ -92,7 +92,8 @@ pub enum Cores {
 }
 
 impl Cores {
-    fn list(self) -> &'static [Core] {
+    /// The chosen cores; ours is the last.
+    pub fn list(self) -> &'static [Core] {
         match self {
             Cores::Rust => &[Core::Rust],
             Cores::Stock => &[Core::Stock],
