@@ -11,7 +11,7 @@ use regex::Regex;
 use crate::core::{Core, Parts};
 use crate::lit::{self, Cores, Device};
 use crate::totals::Totals;
-use crate::{abi, build, doctor, gpu, logdiff, paths, plugin, process};
+use crate::{abi, build, doctor, gpu, logdiff, paths, plugin, process, stress};
 
 /// The line that each of cargo's test programs ends with.
 static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
@@ -22,7 +22,7 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
@@ -31,6 +31,7 @@ const STEPS: [Step; 9] = [
     ("LLVM's tests on emulated CUDA", || {
         Ok(all_of(lit::report(Cores::Rust, Device::CudaEmulated, Core::Rust, 1, None)?))
     }),
+    ("races on emulated CUDA", stress::check),
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(None)?))),
     ("exported symbols", exported_symbols),
     ("programs for a GPU", || Ok(all_of(gpu::report(None, gpu::Arch::default())?))),
