@@ -1,5 +1,5 @@
-// `exit data map(from: x) map(release: x)` counts x out once, as it is one directive: x comes back, and is gone, each thread
-// having its own x; the next region maps it afresh.
+// `exit data map(from: x) map(release: x)` counts x out once, as it is one directive: x comes back and is gone. Each thread
+// has an x of its own, and maps it afresh after that.
 // expect: PASS
 #include "../check.h"
 
