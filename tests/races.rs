@@ -6,8 +6,9 @@
 mod support;
 
 use anyhow::{Context, Result};
-use omptarget_tool::build;
 use omptarget_tool::core::{Core, Parts};
+use omptarget_tool::lit::Device;
+use omptarget_tool::llvm::Tree;
 use omptarget_tool::stress::{self, Place};
 use support::{Plugin, check_all, programs};
 
@@ -27,11 +28,11 @@ fn races_are_right_on_the_host_device() -> Result<()> {
 
 /// What is wrong with the runs of one program on the emulated device.
 fn complaints(name: &str, core: Core) -> Result<Vec<String>> {
-    let libs = build::ensure(Core::Stock)?;
-    let tests = libs.tree.libomptarget().join("test");
-    let found = stress::programs(&tests, Some(&format!("^races/{}$", regex_of(name))))?;
-    let compiled = found.first().context("there is no such program")?.compile(&libs)?;
-    let place = Place::new(Parts { core, plugin: Core::Rust })?;
+    let device = Device::CudaEmulated;
+    let place = Place::new(Parts { core, plugin: Core::Rust }, device)?;
+    let tests = Tree::locate(None)?.libomptarget().join("test");
+    let found = stress::programs(&tests, device, Some(&format!("^races/{}$", regex_of(name))))?;
+    let compiled = found.first().context("there is no such program")?.compile(&place)?;
     let mut complaints = Vec::new();
     for seed in 1..=RUNS {
         let failure = compiled.run(&place, seed)?;

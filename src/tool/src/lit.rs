@@ -20,7 +20,7 @@ use crate::{emulator, paths, plugin, process, progress, setup};
 pub const TARGET: &str = "x86_64-pc-linux-gnu";
 
 /// The emulated CUDA device, for which clang is called through our wrapper.
-const CUDA_TARGET: &str = "nvptx64-nvidia-cuda";
+pub const CUDA_TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Tests that the emulated device cannot pass, and why.
 const NEED_A_GPU: [(&str, &str); 3] = [

@@ -177,7 +177,7 @@ Examples:
         /// Only tests whose names match this regular expression
         filter: Option<String>,
     },
-    /// Run programs whose tasks race for mapped data, many times with random delays, on the emulated CUDA device
+    /// Run programs whose tasks race for mapped data, many times, with random delays on the emulated CUDA device
     #[command(after_help = "\
 The programs are those in tests/programs/races, and LLVM's tests with deferred or dependent regions. A run's seed decides
 about its delays; the seeds of failing runs are shown, and how to run one again. With `--core both` only ours must be
@@ -196,6 +196,9 @@ Examples:
         /// Which core they run on
         #[arg(long, value_enum, default_value = "rust")]
         core: Cores,
+        /// The device that they offload to; the host has no delays
+        #[arg(long, value_enum, default_value = "cuda-emulated")]
+        device: Device,
         /// The CUDA plugin beside it
         #[arg(long, value_enum, default_value = "rust")]
         plugin: Core,
@@ -321,9 +324,9 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
         }
-        Command::Stress { runs, seed, core, plugin, filter } => {
+        Command::Stress { runs, seed, core, device, plugin, filter } => {
             let runs = stress::Runs::all(usize::try_from(runs)?);
-            let options = stress::Options { cores: core, plugin, runs, seed, filter: filter.as_deref() };
+            let options = stress::Options { cores: core, device, plugin, runs, seed, filter: filter.as_deref() };
             return Ok(stress::report(options)?.0);
         }
         Command::Logdiff { suite: Some(filter), .. } => {

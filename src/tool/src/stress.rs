@@ -1,5 +1,5 @@
-//! Runs programs whose tasks race for mapped data, many times each on the emulated CUDA device, with delays that each
-//! run's seed decides: our own in `tests/programs/races`, and those of LLVM's tests that have deferred or dependent
+//! Runs programs whose tasks race for mapped data, many times each, on the emulated CUDA device with delays that each
+//! run's seed decides, or on the host: our own in `tests/programs/races`, and those of LLVM's tests that have deferred or dependent
 //! regions, or that do not always pass on LLVM's own core.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use regex::Regex;
 
 use crate::build::{self, Libs};
 use crate::core::{Core, Parts};
-use crate::lit::Cores;
+use crate::lit::{self, Cores, Device};
 use crate::totals::Totals;
 use crate::{emulator, paths, process, program, progress, retarget};
 
@@ -41,6 +41,8 @@ const READERS_RUNS: usize = 5;
 pub struct Options<'a> {
     /// The cores.
     pub cores: Cores,
+    /// Where they offload to.
+    pub device: Device,
     /// The CUDA plugin beside each.
     pub plugin: Core,
     /// Runs of each program.
@@ -131,25 +133,29 @@ pub struct Failure {
     pub said: String,
 }
 
-/// The device to run on: the parts, and the emulated driver.
+/// What programs run on.
 #[derive(Debug)]
 pub struct Place {
     libs: Libs,
-    driver: PathBuf,
+    device: Device,
+    /// The emulated device's.
+    driver: Option<PathBuf>,
     /// Whether all that was taken from the driver must go back. LLVM's plugin keeps some of it.
     strict: bool,
 }
 
 impl Place {
     /// Builds what is needed.
-    pub fn new(parts: Parts) -> Result<Place> {
+    pub fn new(parts: Parts, device: Device) -> Result<Place> {
         let ours = Parts { core: Core::Rust, plugin: Core::Rust };
-        Ok(Place { libs: build::ensure(parts)?, driver: emulator::ensure()?, strict: parts == ours })
+        let driver = if device == Device::CudaEmulated { Some(emulator::ensure()?) } else { None };
+        Ok(Place { libs: build::ensure(parts)?, device, driver, strict: parts == ours })
     }
 
     /// A command that runs `exe` as `seed` says.
     fn command(&self, exe: &Path, seed: u64) -> Command {
-        let mut command = program::command_with(exe, &[&self.driver, &self.libs.dir]);
+        let dirs: Vec<&Path> = self.driver.iter().chain([&self.libs.dir]).map(PathBuf::as_path).collect();
+        let mut command = program::command_with(exe, &dirs);
         for (name, _) in std::env::vars_os() {
             if ["OMP_", "LIBOMP", "KMP_", "EMU_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
                 command.env_remove(&name);
@@ -177,8 +183,10 @@ fn mix(seed: u64) -> u64 {
 }
 
 /// The programs whose names match `filter`: ours, then LLVM's in `tests`, which is its `libomptarget/test`.
-pub fn programs(tests: &Path, filter: Option<&str>) -> Result<Vec<Program>> {
-    let filter = Regex::new(filter.unwrap_or_default()).context("the filter is not a regular expression")?;
+pub fn programs(tests: &Path, device: Device, filter: Option<&str>) -> Result<Vec<Program>> {
+    let filter = filter.unwrap_or_default();
+    // The library's own message has several lines.
+    let filter = Regex::new(filter).map_err(|_| anyhow!("{filter} is not a regular expression"))?;
     let races = paths::root().join("tests/programs");
     let mut programs = Vec::new();
     for (root, folder) in [(&*races, "races"), (tests, "mapping"), (tests, "offloading")] {
@@ -187,7 +195,7 @@ pub fn programs(tests: &Path, filter: Option<&str>) -> Result<Vec<Program>> {
             let text = fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
             let name = format!("{folder}/{file}");
             let llvms = root == tests;
-            if filter.is_match(&name) && (!llvms || is_about_races(&file, &text)) {
+            if filter.is_match(&name) && (!llvms || is_about_races(&file, &text, device)) {
                 let flags = if llvms { vec!["-fno-experimental-isel".to_owned()] } else { flags(&text) };
                 let has_patterns = llvms && text.contains("-run-and-check-");
                 programs.push(Program { name, source, flags, checked_by_llvm: llvms, has_patterns });
@@ -207,12 +215,20 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether one of LLVM's tests has deferred or dependent regions, or is one that is not steady on LLVM's own core.
-fn is_about_races(file: &str, text: &str) -> bool {
+/// Whether one of LLVM's tests has deferred or dependent regions, or is one that is not steady on LLVM's own core; and
+/// is for this device.
+fn is_about_races(file: &str, text: &str, device: Device) -> bool {
+    let target = match device {
+        Device::Host => lit::TARGET,
+        Device::CudaEmulated => lit::CUDA_TARGET,
+    };
+    let says = |key: &str, value: &str| text.contains(&format!("{key}: {value}\n"));
+    let runs = text.contains("-generic") || text.contains(&format!("-{target}"));
     let unsteady = file.starts_with("declare_mapper_nested_");
-    let runs = text.contains("-generic") || text.contains("nvptx64-nvidia-cuda");
-    let runs = runs && !text.contains("UNSUPPORTED: clang");
-    runs && (unsteady || text.contains("nowait") || text.contains("depend("))
+    runs && !says("UNSUPPORTED", target)
+        && !says("UNSUPPORTED", "clang")
+        && (!text.contains("REQUIRES: ") || says("REQUIRES", target))
+        && (unsteady || text.contains("nowait") || text.contains("depend("))
 }
 
 /// What the head of one of our programs wants the compiler to be given.
@@ -222,14 +238,22 @@ fn flags(text: &str) -> Vec<String> {
 }
 
 impl Program {
-    /// Compiles the program for the emulated device. One executable serves all parts.
-    pub fn compile(&self, libs: &Libs) -> Result<Compiled<'_>> {
-        let exe = paths::out_root().join("stress").join(&self.name).with_extension("exe");
+    /// Compiles the program for a place's device. One executable serves all parts.
+    pub fn compile(&self, place: &Place) -> Result<Compiled<'_>> {
+        let emulated = place.device == Device::CudaEmulated;
+        let dir = paths::out_root().join("stress").join(if emulated { "cuda" } else { "host" });
+        let exe = dir.join(&self.name).with_extension("exe");
         let folder = exe.parent().context("no folder")?;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let flags: Vec<&str> = ["-g"].into_iter().chain(self.flags.iter().map(String::as_str)).collect();
-        program::compile(&self.source, &exe, libs, &flags)?;
-        retarget::retarget(&exe)?;
+        // Another process may be running the one that is there.
+        let stage = tempfile::tempdir_in(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+        let new = stage.path().join("new");
+        program::compile(&self.source, &new, &place.libs, &flags)?;
+        if emulated {
+            retarget::retarget(&new)?;
+        }
+        fs::rename(&new, &exe).with_context(|| format!("cannot write {}", exe.display()))?;
         Ok(Compiled { program: self, exe })
     }
 }
@@ -293,11 +317,11 @@ type Row<'a> = (&'a str, Vec<Tally>);
 /// core got wrong.
 pub fn report(options: Options) -> Result<(bool, Totals, usize)> {
     let cores = options.cores.list();
-    let place = |&core: &Core| Place::new(Parts { core, plugin: options.plugin });
+    let place = |&core: &Core| Place::new(Parts { core, plugin: options.plugin }, options.device);
     let places = cores.iter().map(place).collect::<Result<Vec<_>>>()?;
-    let libs = &places.first().context("no core was chosen")?.libs;
-    let programs = programs(&libs.tree.libomptarget().join("test"), options.filter)?;
-    let compiled = compile(&programs, libs)?;
+    let first = places.first().context("no core was chosen")?;
+    let programs = programs(&first.libs.tree.libomptarget().join("test"), options.device, options.filter)?;
+    let compiled = compile(&programs, first)?;
 
     let mut rows: Vec<Row> = Vec::new();
     for compiled in &compiled {
@@ -323,8 +347,8 @@ pub fn report(options: Options) -> Result<(bool, Totals, usize)> {
     }
 
     print!("{}", table(cores, &rows));
-    print!("{}", failures(cores, options.plugin, &rows));
-    if options.cores == Cores::Both {
+    print!("{}", failures(cores, options, &rows));
+    if options.cores == Cores::Both && options.device == Device::CudaEmulated {
         println!("\n{}", readers(&places)?);
     }
     let wrong_on = |core: Core| {
@@ -342,17 +366,18 @@ pub fn report(options: Options) -> Result<(bool, Totals, usize)> {
 /// LLVM's own core is, or the runs would show nothing.
 pub fn check() -> Result<Totals> {
     let runs = Runs { own: 100, llvm: 20, stock: 5 };
-    let options = Options { cores: Cores::Both, plugin: Core::Rust, runs, seed: 1, filter: None };
+    let options =
+        Options { cores: Cores::Both, device: Device::CudaEmulated, plugin: Core::Rust, runs, seed: 1, filter: None };
     let (_, totals, wrong_on_stock) = report(options)?;
     println!("LLVM's core gets {wrong_on_stock} programs wrong, and has to get {WRONG_ON_STOCK}");
     Ok([totals, Totals::one(wrong_on_stock >= WRONG_ON_STOCK)].into_iter().sum())
 }
 
 /// Compiles all programs.
-fn compile<'a>(programs: &'a [Program], libs: &Libs) -> Result<Vec<Compiled<'a>>> {
+fn compile<'a>(programs: &'a [Program], place: &Place) -> Result<Vec<Compiled<'a>>> {
     let progress = progress::steps("compiling the programs", programs.len());
     side_by_side(programs, |program| {
-        let compiled = program.compile(libs);
+        let compiled = program.compile(place);
         progress.inc();
         compiled
     })
@@ -403,7 +428,7 @@ fn table(cores: &[Core], rows: &[Row]) -> String {
 }
 
 /// The seeds of the runs that failed, and how to see one again.
-fn failures(cores: &[Core], plugin: Core, rows: &[Row]) -> String {
+fn failures(cores: &[Core], options: Options, rows: &[Row]) -> String {
     let mut text = String::new();
     for (column, core) in cores.iter().enumerate() {
         for (name, tallies) in rows {
@@ -412,9 +437,10 @@ fn failures(cores: &[Core], plugin: Core, rows: &[Row]) -> String {
             let seeds: Vec<String> =
                 failures.iter().take(SEEDS_SHOWN).map(|failure| failure.seed.to_string()).collect();
             let more = if failures.len() > SEEDS_SHOWN { ", ..." } else { "" };
-            let plugin = if plugin == Core::Stock { " --plugin stock" } else { "" };
+            let device = if options.device == Device::Host { " --device host" } else { "" };
+            let plugin = if options.plugin == Core::Stock { " --plugin stock" } else { "" };
             text += &format!(
-                "\n{core}: {name}: seeds {}{more}\n    {}: {}\n    omptarget stress --core {core}{plugin} --seed {} --runs 1 {name}\n",
+                "\n{core}: {name}: seeds {}{more}\n    {}: {}\n    omptarget stress --core {core}{device}{plugin} --seed {} --runs 1 {name}\n",
                 seeds.join(", "),
                 first.outcome,
                 first.said,
@@ -430,7 +456,7 @@ fn readers(places: &[Place]) -> Result<String> {
     let source = paths::root().join("tests/programs/cuda/readers.c");
     let program =
         Program { name: "readers.c".into(), source, flags: vec![], checked_by_llvm: false, has_patterns: false };
-    let compiled = program.compile(&places[0].libs)?;
+    let compiled = program.compile(&places[0])?;
     let mut times: Vec<Vec<u64>> = places.iter().map(|_| Vec::new()).collect();
     for _ in 0..READERS_RUNS {
         for (place, times) in places.iter().zip(&mut times) {
@@ -477,9 +503,11 @@ races/x.c      5     2       1    0   1000     0       0    0
         let expected = "
 rust: races/x.c: seeds 4, 5, 6, 7, 8, 9, 10, 11, ...
     hung: line 3 does not hold: x
-    omptarget stress --core rust --plugin stock --seed 4 --runs 1 races/x.c
+    omptarget stress --core rust --device host --plugin stock --seed 4 --runs 1 races/x.c
 ";
-        assert_eq!(failures(&[Core::Rust], Core::Stock, &[("races/x.c", tallies)]), expected);
+        let (cores, device, runs) = (Cores::Rust, Device::Host, Runs::all(20));
+        let options = Options { cores, device, plugin: Core::Stock, runs, seed: 1, filter: None };
+        assert_eq!(failures(cores.list(), options, &[("races/x.c", tallies)]), expected);
     }
 
     #[test]
@@ -490,11 +518,17 @@ rust: races/x.c: seeds 4, 5, 6, 7, 8, 9, 10, 11, ...
     }
 
     #[test]
-    fn tests_are_chosen_by_what_they_do() {
-        assert!(is_about_races("a.cpp", "// RUN: %libomptarget-compilexx-and-run-generic\n#pragma omp target nowait"));
-        assert!(is_about_races("declare_mapper_nested_x.cpp", "// RUN: %x-nvptx64-nvidia-cuda"));
-        assert!(!is_about_races("a.cpp", "// RUN: %x-nvptx64-nvidia-cuda\n#pragma omp target"));
-        assert!(!is_about_races("a.cpp", "// RUN: %x-generic\n// UNSUPPORTED: clang\n#pragma omp target nowait"));
-        assert!(!is_about_races("a.cpp", "// RUN: %x-amdgcn-amd-amdhsa\n#pragma omp target nowait"));
+    fn tests_are_chosen_by_what_they_do_and_where() {
+        let chosen = |file: &str, text: &str| {
+            [Device::Host, Device::CudaEmulated].map(|device| is_about_races(file, &format!("// {text}\n"), device))
+        };
+        let nowait = |text: &str| chosen("a.cpp", &format!("{text}\n#pragma omp target nowait"));
+        assert_eq!(nowait("RUN: %libomptarget-compilexx-and-run-generic"), [true, true]);
+        assert_eq!(nowait("RUN: %x-generic\n// UNSUPPORTED: x86_64-pc-linux-gnu"), [false, true]);
+        assert_eq!(nowait("RUN: %x-generic\n// REQUIRES: nvptx64-nvidia-cuda"), [false, true]);
+        assert_eq!(nowait("RUN: %x-generic\n// UNSUPPORTED: clang"), [false, false]);
+        assert_eq!(nowait("RUN: %x-amdgcn-amd-amdhsa"), [false, false]);
+        assert_eq!(chosen("declare_mapper_nested_x.cpp", "RUN: %x-nvptx64-nvidia-cuda"), [false, true]);
+        assert_eq!(chosen("a.cpp", "RUN: %x-generic\n#pragma omp target"), [false, false]);
     }
 }
