@@ -1,5 +1,5 @@
-//! The Rust CUDA plugin on the emulated CUDA device: what LLVM's plugin does wrong, and races that only a device with
-//! queues can show. Nothing that the plugin took from the driver may be left at the end.
+//! The Rust CUDA plugin on the emulated CUDA device: what LLVM's plugin does wrong, and how a core's queues wait for each
+//! other. Nothing that the plugin took from the driver may be left at the end.
 
 #[path = "support/emulated.rs"]
 mod emulated;
@@ -79,11 +79,7 @@ fn settings_that_are_no_numbers_are_named_and_ignored() {
 
 #[test]
 fn no_copy_of_zero_bytes_reaches_the_driver() {
-    let exe = compile("zero_size");
-    let trace = exe.with_extension("trace");
-    passes(&run(&exe, Core::Rust, &[("EMU_TRACE", trace.to_str().expect("a plain path"))]));
-    let trace = std::fs::read_to_string(trace).expect("a trace");
-    let sizes: Vec<u64> = trace
+    let sizes: Vec<u64> = trace("zero_size", Core::Rust, &[])
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"))
         .filter(|line| line["call"].as_str().is_some_and(|call| call.starts_with("cuMemcpy")))
@@ -100,13 +96,31 @@ fn a_machine_without_a_gpu_has_no_devices_and_says_nothing() {
     assert!(output.status.success() && !stderr.contains("CUDA"), "{stderr}");
 }
 
+/// A program's driver calls, a line each.
+fn trace(name: &str, core: Core, switches: &[(&str, &str)]) -> String {
+    let exe = compile(name);
+    let trace = exe.with_extension("trace");
+    let file = ("EMU_TRACE", trace.to_str().expect("a plain path"));
+    passes(&run(&exe, core, &[switches, &[file]].concat()));
+    std::fs::read_to_string(trace).expect("a trace")
+}
+
 #[test]
-fn concurrent_tasks_get_the_right_data() {
-    for name in ["concurrent_delete", "lost_update", "shared_input"] {
-        let exe = compile(name);
-        for (seed, delay) in [("1", "0"), ("2", "100"), ("3", "500"), ("4", "2000")] {
-            let switches = [("EMU_SEED", seed), ("EMU_DELAY_US", delay), ("EMU_POISON", "1"), ("EMU_CHECK", "1")];
-            assert_eq!(passes(&run(&exe, Core::Rust, &switches)), "", "{name}, seed {seed}, delay {delay}");
+fn regions_on_what_is_mapped_already_do_not_wait_for_its_copy() {
+    let waits = |core| {
+        let trace = trace("waits", core, &[("REGIONS", "10000")]);
+        trace.lines().filter(|line| line.contains("\"call\":\"cuStreamWaitEvent\"")).count()
+    };
+    // One for each region.
+    assert_eq!([Core::Rust, Core::Stock].map(waits), [0, 10_000]);
+}
+
+#[test]
+fn readers_of_one_mapping_run_at_the_same_time() {
+    let exe = compile("readers");
+    for core in [Core::Rust, Core::Stock] {
+        for (seed, delay) in [("1", "0"), ("2", "1000")] {
+            assert_eq!(passes(&run(&exe, core, &[("EMU_SEED", seed), ("EMU_DELAY_US", delay)])), "", "{core}");
         }
     }
 }

@@ -27,8 +27,8 @@ const PROGRAMS: [(&str, &[&str]); 12] = [
     ("cases/b44_slice_delete_loop.c", &[]),
     ("cuda/events_two_devices.c", &[]),
     ("cuda/peer_access_twice.c", &[]),
-    ("cuda/concurrent_delete.c", &[]),
-    ("cuda/shared_input.c", &[]),
+    ("races/concurrent_delete.c", &[]),
+    ("races/shared_input.c", &[]),
 ];
 
 /// These hear of failures from OpenMP's functions, and say so themselves.

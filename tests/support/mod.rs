@@ -21,15 +21,14 @@
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read, Seek};
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use omptarget_tool::build::{self, Libs};
@@ -330,34 +329,12 @@ fn prepend_library_path(command: &mut Command, folder: PathBuf) {
 
 /// Runs a command to its end and gives its status, stdout and stderr; kills it when it takes too long.
 pub fn run_with_limit(mut command: Command) -> Result<(ExitStatus, String, String)> {
-    let mut stdout = tempfile::tempfile().context("cannot make a temporary file")?;
-    let mut stderr = tempfile::tempfile().context("cannot make a temporary file")?;
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?)
-        .spawn()
-        .context("cannot run the program")?;
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if start.elapsed() > LIMIT {
-            child.kill()?;
-            child.wait()?;
-            bail!("does not end within {} seconds; stderr is:\n{}", LIMIT.as_secs(), indent(&contents(&mut stderr)?));
-        }
-        thread::sleep(Duration::from_millis(5));
-    };
-    Ok((status, contents(&mut stdout)?, contents(&mut stderr)?))
-}
-
-fn contents(file: &mut File) -> Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let run = process::run_within(&mut command, LIMIT)?;
+    let [stdout, stderr] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    match run.status {
+        Some(status) => Ok((status, stdout, stderr)),
+        None => bail!("does not end within {} seconds; stderr is:\n{}", LIMIT.as_secs(), indent(&stderr)),
+    }
 }
 
 fn indent(text: &str) -> String {

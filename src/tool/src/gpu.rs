@@ -32,8 +32,8 @@ const PROGRAMS: [&str; 9] = [
     "tests/programs/cases/b71_partial_struct_alignment.c",
     "tests/programs/cases/b37_declare_target_pointer.c",
     "tests/programs/cuda/environment.c",
-    "tests/programs/cuda/lost_update.c",
-    "tests/programs/cuda/shared_input.c",
+    "tests/programs/races/lost_update.c",
+    "tests/programs/races/shared_input.c",
     "tests/programs/cuda/zero_size.c",
 ];
 const RUN: &str = "tests/gpu/run.sh";

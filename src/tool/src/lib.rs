@@ -21,6 +21,7 @@ pub mod program;
 pub mod progress;
 pub mod retarget;
 pub mod setup;
+pub mod stress;
 pub mod test;
 pub mod totals;
 pub mod wrap;

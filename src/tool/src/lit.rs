@@ -20,7 +20,7 @@ use crate::{emulator, paths, plugin, process, progress, setup};
 pub const TARGET: &str = "x86_64-pc-linux-gnu";
 
 /// The emulated CUDA device, for which clang is called through our wrapper.
-const CUDA_TARGET: &str = "nvptx64-nvidia-cuda";
+pub const CUDA_TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Tests that the emulated device cannot pass, and why.
 const NEED_A_GPU: [(&str, &str); 3] = [
@@ -98,7 +98,8 @@ pub enum Cores {
 }
 
 impl Cores {
-    fn list(self) -> &'static [Core] {
+    /// The chosen cores; ours is the last.
+    pub fn list(self) -> &'static [Core] {
         match self {
             Cores::Rust => &[Core::Rust],
             Cores::Stock => &[Core::Stock],

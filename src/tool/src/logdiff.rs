@@ -74,13 +74,8 @@ const EVENT_POOL: &str = "stock records an event of one device on another one's 
 
 /// Programs that are not compared on the plugins, because what they do is chance: the start of the name, the mode or any,
 /// and why.
-const CHANCE: [(&str, Option<&str>, &str); 7] = [
+const CHANCE: [(&str, Option<&str>, &str); 6] = [
     ("tests/programs/cases/b26_associate_wrap_around.c", None, "it logs a size that is made of an address"),
-    (
-        "tests/programs/cuda/concurrent_delete.c",
-        Some(STOCK_CORE),
-        "LLVM's core aborts where another thread has deleted the mapping",
-    ),
     ("mapping/declare_mapper_", Some(STOCK_CORE), PUT_BACK),
     ("tests/programs/cases/b01_info32_pointer_attachment.c", Some(STOCK_CORE), PUT_BACK),
     ("tests/programs/cases/limit_mapper_first_component.cpp", Some(STOCK_CORE), PUT_BACK),

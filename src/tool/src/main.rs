@@ -10,7 +10,9 @@ use clap::{CommandFactory, Parser};
 use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
 use omptarget_tool::logdiff::{self, Sides};
-use omptarget_tool::{abi, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, test, wrap};
+use omptarget_tool::{
+    abi, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, stress, test, wrap,
+};
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
 #[derive(Parser)]
@@ -176,6 +178,34 @@ Examples:
         /// Only tests whose names match this regular expression
         filter: Option<String>,
     },
+    /// Run programs whose tasks race for mapped data, many times, with random delays on the emulated CUDA device
+    #[command(after_help = "\
+The programs are those in tests/programs/races, and LLVM's tests with deferred or dependent regions. A run's seed decides
+about its delays; the seeds of failing runs are shown, and how to run one again. With `--core both` only ours must be
+right, and the table shows what LLVM's core makes of the same programs. The exit code is 1 when a run fails.
+Examples:
+  omptarget stress --core both
+  omptarget stress --runs 1000 races
+  omptarget stress --seed 17 --runs 1 races/lost_update.c")]
+    Stress {
+        /// How often each program is run
+        #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+        runs: u32,
+        /// Seed of each program's first run; the next run has the next seed
+        #[arg(long, value_name = "S", default_value = "1")]
+        seed: u64,
+        /// Which core they run on
+        #[arg(long, value_enum, default_value = "rust")]
+        core: Cores,
+        /// The device that they offload to; the host has no delays
+        #[arg(long, value_enum, default_value = "cuda-emulated")]
+        device: Device,
+        /// The CUDA plugin beside it
+        #[arg(long, value_enum, default_value = "rust")]
+        plugin: Core,
+        /// Only programs whose names match this regular expression
+        filter: Option<String>,
+    },
     /// Run a program on both cores, or both CUDA plugins, and compare their debug logs, its output and its exit status
     #[command(after_help = "\
 Addresses are named by first appearance, so that only real differences count. The exit code is 1 when something differs.
@@ -300,6 +330,11 @@ fn run(cli: Cli) -> Result<bool> {
         Command::Gpu { arch, out } => return Ok(gpu::report(out.as_deref(), arch)?.0),
         Command::Lit { core, device, plugin, repeat, filter } => {
             return Ok(lit::report(core, device, plugin, repeat, filter.as_deref())?.0);
+        }
+        Command::Stress { runs, seed, core, device, plugin, filter } => {
+            let runs = stress::Runs::all(usize::try_from(runs)?);
+            let options = stress::Options { cores: core, device, plugin, runs, seed, filter: filter.as_deref() };
+            return Ok(stress::report(options)?.0);
         }
         Command::Logdiff { suite: Some(filter), plugins, .. } => {
             return Ok(logdiff::suite(sides(plugins), Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);

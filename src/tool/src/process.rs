@@ -1,9 +1,12 @@
 //! Other programs: finding them, running them, and saying in one line what went wrong.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -34,6 +37,51 @@ pub fn run(command: &mut Command) -> Result<Output> {
         );
     }
     Ok(output)
+}
+
+/// What is left of a process that [`run_within`] has run.
+#[derive(Debug)]
+pub struct Run {
+    /// How it ended; `None` if it did not.
+    pub status: Option<ExitStatus>,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: Vec<u8>,
+}
+
+/// Runs a command with its output captured, and kills it when it has not ended after `limit`.
+pub fn run_within(command: &mut Command, limit: Duration) -> Result<Run> {
+    let mut stdout = tempfile::tempfile().context("cannot make a temporary file")?;
+    let mut stderr = tempfile::tempfile().context("cannot make a temporary file")?;
+    let name = name(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?)
+        .spawn()
+        .with_context(|| format!("cannot run {name}"))?;
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break Some(status),
+            None if start.elapsed() > limit => {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    Ok(Run { status, stdout: contents(&mut stdout)?, stderr: contents(&mut stderr)? })
+}
+
+/// All that was written to a file.
+fn contents(file: &mut File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The program's name as a person says it: the last part of its path.

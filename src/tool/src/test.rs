@@ -12,7 +12,7 @@ use crate::core::{Core, Parts};
 use crate::lit::{self, Cores, Device};
 use crate::logdiff::{self, Sides};
 use crate::totals::Totals;
-use crate::{abi, build, doctor, gpu, paths, plugin, process};
+use crate::{abi, build, doctor, gpu, paths, plugin, process, stress};
 
 /// The line that each of cargo's test programs ends with.
 static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
@@ -23,7 +23,7 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"], &[])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])),
@@ -34,6 +34,7 @@ const STEPS: [Step; 12] = [
     ("LLVM's tests on emulated CUDA", || {
         Ok(all_of(lit::report(Cores::Rust, Device::CudaEmulated, Core::Rust, 1, None)?))
     }),
+    ("races on emulated CUDA", stress::check),
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(Sides::Cores, None)?))),
     ("logs and calls of CUDA plugins", || Ok(all_of(logdiff::suite(Sides::Plugins, None)?))),
     ("exported symbols", exported_symbols),

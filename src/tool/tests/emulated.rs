@@ -203,3 +203,34 @@ fn retarget_refuses_what_has_no_image() {
     }
     assert_eq!(fs::read(&text).expect("a file"), b"no program");
 }
+
+#[test]
+fn stress_names_the_seeds_that_go_wrong_and_shows_one_again() {
+    let name = "races/region_against_exit_data.c";
+    let output = omptarget(&["stress", "--core", "both", "--runs", "2", name]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    // Only ours has to be right.
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains(&format!("\nstock: {name}: seeds 1, 2\n")) && !stdout.contains("\nrust:"), "{stdout}");
+    assert!(stdout.contains("eight readers of one mapping: ") && stdout.ends_with("1 passed, 0 failed\n"), "{stdout}");
+
+    let again = stdout.lines().find_map(|line| line.trim().strip_prefix("omptarget ")).expect("a command");
+    let output = omptarget(&again.split(' ').collect::<Vec<_>>());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "{stdout}");
+    assert!(stdout.contains(&format!("\nstock: {name}: seeds 1\n")), "{stdout}");
+    assert!(stdout.ends_with("0 passed, 1 failed\n"), "{stdout}");
+}
+
+#[test]
+fn stress_says_what_it_cannot_run() {
+    for (args, why) in [
+        (&["stress", "no/such"][..], "error: no program has a name that matches no/such\n"),
+        (&["stress", "("], "error: ( is not a regular expression\n"),
+        (&["stress", "--runs", "0"], "error: invalid value '0'"),
+    ] {
+        let output = omptarget(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(why), "{stderr}");
+    }
+}

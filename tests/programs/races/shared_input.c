@@ -1,12 +1,16 @@
 // Many deferred regions read one input, which must stay on the device until the last of them has run.
+// expect: PASS
 #include "../check.h"
 
-enum { SIZE = 4096, TASKS = 32 };
+enum { SIZE = 4096, TASKS = 32, ROUNDS = 5 };
 static int input[SIZE];
 static long sums[TASKS];
 
 int main(void) {
-  for (int round = 0; round < 5; ++round) {
+  // Without a team every region would run at once.
+#pragma omp parallel
+#pragma omp single
+  for (int round = 0; round < ROUNDS; ++round) {
     for (int i = 0; i < SIZE; ++i)
       input[i] = i + round;
     for (int task = 0; task < TASKS; ++task) {

@@ -1,4 +1,5 @@
 // Four threads delete one mapping at once: the late ones find nothing, which is no error.
+// expect: PASS
 #include "../check.h"
 
 static int a[1000];
