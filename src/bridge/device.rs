@@ -318,17 +318,9 @@ unsafe fn delete_data(device: &Device, tgt_ptr: *mut Void) -> i32 {
 unsafe fn submit_data(device: &Device, tgt_ptr: *mut Void, hst_ptr: *mut Void, size: i64, info: *mut AsyncInfo) -> i32 {
     // SAFETY: `info` is the call's own.
     let record = unsafe { device.record(call(info)) };
-    // SAFETY: null, or what `HostDataToTargetTy::LockGuard` refers to as long as it holds the lock.
-    let locked = unsafe { device::locked().as_ref() };
-    let Some(entry) = locked else {
-        // SAFETY: the ranges are valid by this function's contract.
-        return device::code(unsafe { device.submit_unlocked(tgt_ptr.cast(), hst_ptr.cast(), size, record) });
-    };
-    // SAFETY: this thread holds the lock, see `lock`, and this is the only use of its value.
-    let mut transfer = unsafe { entry.transfer().assume_locked() };
-    // SAFETY: the ranges are valid by this function's contract, and `targetDataBegin` has set the pointer.
-    let done = unsafe { device.submit_locked(entry, &mut transfer, tgt_ptr.cast(), hst_ptr.cast(), size, record) };
-    device::code(done)
+    // SAFETY: the ranges are valid by this function's contract, `targetDataBegin` has set the pointer that it attaches, and
+    // `lock` has said what it has locked.
+    device::code(unsafe { device.submit_as_locked(tgt_ptr.cast(), hst_ptr.cast(), size, record) })
 }
 
 /// # Safety

@@ -81,6 +81,7 @@ pub fn set_locked(entry: *const Entry) {
 }
 
 /// The entry whose lock LLVM holds on this thread, see [`set_locked`].
+#[cfg(not(model))]
 pub fn locked() -> *const Entry {
     LOCKED.with(Cell::get)
 }

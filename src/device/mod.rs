@@ -5,7 +5,7 @@
 mod call;
 mod pin;
 
-pub use call::{CallRecord, caller, locked, open_on_this_thread, set_held, set_locked, unset_held};
+pub use call::{CallRecord, caller, open_on_this_thread, set_held, set_locked, unset_held};
 pub use pin::{Pin, destroy};
 
 use crate::event;
@@ -415,6 +415,31 @@ impl Device {
             transfer.attach(target.addr() - entry.target_begin(), pointer);
         }
         Ok(())
+    }
+
+    /// `submitData`: [`submit_locked`](Self::submit_locked) if LLVM holds an entry's lock on this thread, else
+    /// [`submit_unlocked`](Self::submit_unlocked).
+    ///
+    /// # Safety
+    ///
+    /// As for those. What [`set_locked`] was told last is true.
+    #[cfg(not(model))]
+    pub unsafe fn submit_as_locked(
+        &self,
+        target: *mut c_void,
+        host: *mut c_void,
+        size: i64,
+        record: &mut CallRecord,
+    ) -> Done {
+        // SAFETY: null, or an entry that LLVM refers to as long as it holds the lock.
+        let Some(entry) = (unsafe { call::locked().as_ref() }) else {
+            // SAFETY: the same contract.
+            return unsafe { self.submit_unlocked(target, host, size, record) };
+        };
+        // SAFETY: this thread holds the lock by this function's contract, and this is the only use of its value.
+        let mut transfer = unsafe { entry.transfer().assume_locked() };
+        // SAFETY: the same contract.
+        unsafe { self.submit_locked(entry, &mut transfer, target, host, size, record) }
     }
 
     /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
