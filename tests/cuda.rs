@@ -1,47 +1,23 @@
 //! The Rust CUDA plugin on the emulated CUDA device: what LLVM's plugin does wrong, and how a core's queues wait for each
 //! other. Nothing that the plugin took from the driver may be left at the end.
 
+#[path = "support/emulated.rs"]
+mod emulated;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Output;
 
-use omptarget_tool::build::{self, Libs};
+use emulated::plugin_folder;
 use omptarget_tool::core::Core;
-use omptarget_tool::{abi, emulator, paths, plugin, program, retarget};
-
-/// The plugin and the driver, in the order in which they are looked for.
-fn device() -> &'static [PathBuf; 2] {
-    static DEVICE: OnceLock<[PathBuf; 2]> = OnceLock::new();
-    DEVICE.get_or_init(|| [plugin::ensure().expect("a plugin"), emulator::ensure().expect("a driver")])
-}
-
-fn libs(core: Core) -> Libs {
-    build::ensure(core).expect("a library")
-}
+use omptarget_tool::{abi, paths, plugin};
 
 /// Compiles a program of `tests/programs/cuda/` for the emulated device.
 fn compile(name: &str) -> PathBuf {
-    let source = paths::root().join("tests/programs/cuda").join(name).with_extension("c");
-    // Tests run side by side, and some use the same program.
-    static COMPILED: AtomicUsize = AtomicUsize::new(0);
-    let number = COMPILED.fetch_add(1, Ordering::Relaxed);
-    let exe = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-{name}-{number}"));
-    program::compile(&source, &exe, &libs(Core::Rust), &["-g"]).expect("it compiles");
-    retarget::retarget(&exe).expect("it has a device image");
-    exe
+    emulated::compile(&format!("cuda/{name}.c"), &["-g"])
 }
 
 fn run(exe: &Path, core: Core, switches: &[(&str, &str)]) -> Output {
-    let libs = libs(core);
-    let mut dirs = device().to_vec();
-    dirs.extend([libs.dir.clone(), paths::machine_llvm().join("lib")]);
-    let mut command: Command = program::command(exe, &libs);
-    command.env("LD_LIBRARY_PATH", std::env::join_paths(dirs).expect("plain paths"));
-    // libomp 14's hidden helper tasks have races of their own.
-    command.env("LIBOMP_USE_HIDDEN_HELPER_TASK", "0").env("OMP_NUM_THREADS", "6");
-    command.env("OMP_TARGET_OFFLOAD", "mandatory").env("EMU_ACCOUNT", "strict").envs(switches.iter().copied());
-    command.output().expect("it starts")
+    emulated::command(exe, core, switches).output().expect("it starts")
 }
 
 /// The program says PASS, nothing is left, and nothing else is said; returns what was said on stderr but for the account.
@@ -56,10 +32,13 @@ fn passes(output: &Output) -> String {
 
 #[test]
 fn the_exported_functions_are_llvms() {
-    let library = device()[0].join(plugin::NAME);
+    let library = plugin_folder().join(plugin::NAME);
     let [ours, stock] = [library.clone(), paths::machine_llvm().join("lib").join(plugin::NAME)]
         .map(|file| abi::exports(&file).expect("a shared object"));
     assert_eq!(ours, stock);
+    // What we build of LLVM's sources is the machine's, but for its debug output.
+    let built = plugin::ensure_stock().expect("LLVM's plugin").join(plugin::NAME);
+    assert_eq!(abi::exports(&built).expect("a shared object"), stock);
     assert_eq!(abi::dropped(&library).expect("a shared object"), None);
 }
 
@@ -76,19 +55,20 @@ fn two_devices_share_nothing_but_memory() {
 #[test]
 fn settings_that_are_no_numbers_are_named_and_ignored() {
     let exe = compile("environment");
-    let names = [
-        "OMP_NUM_TEAMS",
-        "OMP_TEAM_LIMIT",
-        "OMP_TEAMS_THREAD_LIMIT",
-        "LIBOMPTARGET_SHARED_MEMORY_SIZE",
-        "LIBOMPTARGET_NUM_INITIAL_STREAMS",
-        "LIBOMPTARGET_MEMORY_MANAGER_THRESHOLD",
-        "LIBOMPTARGET_STACK_SIZE",
-        "LIBOMPTARGET_HEAP_SIZE",
-        "LIBOMPTARGET_DEVICE_RTL_DEBUG",
+    let (int, size) = (["3000000000", "-3000000000"], ["-1", "9223372036854775808"]);
+    let settings = [
+        ("OMP_NUM_TEAMS", int),
+        ("OMP_TEAM_LIMIT", int),
+        ("OMP_TEAMS_THREAD_LIMIT", int),
+        ("LIBOMPTARGET_SHARED_MEMORY_SIZE", ["-1", "3000000000"]),
+        ("LIBOMPTARGET_NUM_INITIAL_STREAMS", ["-1", "5000"]),
+        ("LIBOMPTARGET_MEMORY_MANAGER_THRESHOLD", size),
+        ("LIBOMPTARGET_STACK_SIZE", size),
+        ("LIBOMPTARGET_HEAP_SIZE", size),
+        ("LIBOMPTARGET_DEVICE_RTL_DEBUG", int),
     ];
-    for name in names {
-        for value in ["", "four", "12abc", "99999999999999999999"] {
+    for (name, out_of_range) in settings {
+        for value in ["", "four", "12abc", "99999999999999999999"].into_iter().chain(out_of_range) {
             let told = passes(&run(&exe, Core::Rust, &[(name, value)]));
             // libomp has its own to say of its own settings.
             let ours: Vec<&str> = told.lines().filter(|line| line.starts_with("CUDA")).collect();
@@ -99,9 +79,13 @@ fn settings_that_are_no_numbers_are_named_and_ignored() {
 
 #[test]
 fn no_copy_of_zero_bytes_reaches_the_driver() {
-    let trace = trace("zero_size", Core::Rust);
-    let copies: Vec<&str> = trace.lines().filter(|line| line.contains("\"call\":\"cuMemcpy")).collect();
-    assert!(!copies.is_empty() && copies.iter().all(|line| !line.contains("\"size\":0")), "{copies:?}");
+    let sizes: Vec<u64> = trace("zero_size", Core::Rust, &[])
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line of JSON"))
+        .filter(|line| line["call"].as_str().is_some_and(|call| call.starts_with("cuMemcpy")))
+        .map(|line| line["args"]["len"].as_u64().expect("a copy has a length"))
+        .collect();
+    assert!(!sizes.is_empty() && !sizes.contains(&0), "{sizes:?}");
 }
 
 #[test]
@@ -113,17 +97,20 @@ fn a_machine_without_a_gpu_has_no_devices_and_says_nothing() {
 }
 
 /// A program's driver calls, a line each.
-fn trace(name: &str, core: Core) -> String {
+fn trace(name: &str, core: Core, switches: &[(&str, &str)]) -> String {
     let exe = compile(name);
     let trace = exe.with_extension("trace");
-    passes(&run(&exe, core, &[("EMU_TRACE", trace.to_str().expect("a plain path"))]));
+    let file = ("EMU_TRACE", trace.to_str().expect("a plain path"));
+    passes(&run(&exe, core, &[switches, &[file]].concat()));
     std::fs::read_to_string(trace).expect("a trace")
 }
 
 #[test]
 fn regions_on_what_is_mapped_already_do_not_wait_for_its_copy() {
-    let waits =
-        |core| trace("waits", core).lines().filter(|line| line.contains("\"call\":\"cuStreamWaitEvent\"")).count();
+    let waits = |core| {
+        let trace = trace("waits", core, &[("REGIONS", "10000")]);
+        trace.lines().filter(|line| line.contains("\"call\":\"cuStreamWaitEvent\"")).count()
+    };
     // One for each region.
     assert_eq!([Core::Rust, Core::Stock].map(waits), [0, 10_000]);
 }

@@ -3,9 +3,9 @@
 use super::{AsyncInfo, Void, call};
 use crate::device::{self, CopyIn, Device, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
-use crate::plugin_api::{Plugin, Region};
+use crate::plugin_api::Plugin;
 use crate::report;
-use omptarget_abi::{OFFLOAD_SUCCESS, REQUIRES_UNIFIED_SHARED_MEMORY};
+use omptarget_abi::{OFFLOAD_SUCCESS, REQUIRES_UNIFIED_SHARED_MEMORY, Region};
 use std::ptr::{NonNull, null};
 
 /// The declarations; see the functions of the same names around.

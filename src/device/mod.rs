@@ -13,11 +13,11 @@ use crate::mapping::{
     Association, Begin, BeginRequest, CountAction, CountKind, End, EndRequest, Entry, HostRange, Origin, Overlap,
     RefCounts, Released, Table, Transfer,
 };
-use crate::plugin_api::{Done, Failed, Plugin, Region};
+use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
 use crate::rules::{Rule, broken};
 use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
-use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, TargetTable, info as flag};
+use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{NonNull, null_mut};

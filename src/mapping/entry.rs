@@ -5,7 +5,7 @@
 use super::call::{Call, Caller};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Counter, Mutex, Ordering, Rank};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::num::NonZeroUsize;
@@ -118,8 +118,8 @@ pub struct Entry {
     name: usize,
     target_begin: usize,
     host_base: usize,
-    dynamic: AtomicU64,
-    hold: AtomicU64,
+    dynamic: Counter,
+    hold: Counter,
     transfer: Mutex<Transfer>,
     /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
     leaving: AtomicU64,
@@ -152,8 +152,8 @@ impl Entry {
             name,
             target_begin,
             host_base,
-            dynamic: AtomicU64::new(counts.dynamic.0),
-            hold: AtomicU64::new(counts.hold.0),
+            dynamic: Counter::new(counts.dynamic.0),
+            hold: Counter::new(counts.hold.0),
             transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
             leaving: AtomicU64::new(0),
             pins: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use crate::mapping::Event;
 use crate::report;
 use crate::sync::{AtomicI32, Ordering};
 use libloading::os::unix::{Library, Symbol};
-use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, TargetTable};
+use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable};
 use std::ffi::c_void;
 use std::mem::{forget, transmute_copy};
 use std::ptr::{null, null_mut};
@@ -386,23 +386,4 @@ impl Plugin {
     pub unsafe fn destroy_event(&self, event: Event) -> Done {
         optional!(self.destroy_event, event.address() as *mut c_void)
     }
-}
-
-/// A target region to launch.
-#[derive(Clone, Copy, Debug)]
-pub struct Region {
-    /// Its entry point, from the plugin's table.
-    pub entry: *mut c_void,
-    /// Device addresses of the arguments, `count` of them.
-    pub arguments: *mut *mut c_void,
-    /// What to add to each, `count` of them.
-    pub offsets: *mut isize,
-    /// Number of arguments; the arrays are not read if it is 0.
-    pub count: i32,
-    /// Teams asked for, 0 for the plugin's choice.
-    pub teams: i32,
-    /// Threads a team at most, 0 for the plugin's choice.
-    pub thread_limit: i32,
-    /// Iterations of the loop, 0 if unknown.
-    pub trip_count: u64,
 }

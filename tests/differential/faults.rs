@@ -1,9 +1,10 @@
-//! A failure leaves no trace: each plugin function is made to fail in each request that calls it, on our side.
+//! A failure leaves no trace: each plugin function is made to fail in each request that calls it, on our side; and each
+//! plugin call of a longer sequence of requests in turn.
 
 use crate::compare::LOW;
 use crate::differences::{CLAUSE, Session};
-use crate::harness::{Begin, Call, Row, Side};
-use crate::plugin::{self, Abilities, FAILED, Function, USER_MEMORY};
+use crate::harness::{Begin, Call, End, Outcome, Row, Side};
+use crate::plugin::{self, Abilities, FAILED, Function, PluginCall, USER_MEMORY};
 use omptarget_abi::OFFLOAD_FAIL;
 use omptarget_tool::core::Core;
 
@@ -99,10 +100,14 @@ fn state(session: &Session) -> (Vec<Row>, Vec<usize>, Vec<usize>) {
     (rows.into_iter().map(|row| Row { attached: false, ..row }).collect(), memory, events)
 }
 
+const ALL: Abilities =
+    Abilities { queues: true, events: true, exchange: true, async_launch: true, destroy_event: true };
+const WITHOUT_QUEUES: Abilities = Abilities { queues: false, ..ALL };
+const WITHOUT_EVENTS: Abilities = Abilities { events: false, ..ALL };
+
 #[test]
 fn failures_leave_no_trace() {
-    let all = Abilities { queues: true, events: true, exchange: true, async_launch: true, destroy_event: true };
-    for abilities in [all, Abilities { queues: false, ..all }] {
+    for abilities in [ALL, WITHOUT_QUEUES] {
         for (function, name, request, code) in FAULTS {
             let mut session = Session::with(abilities);
             session.on(Core::Rust, 1, None, |side, call| {
@@ -173,4 +178,202 @@ fn a_failed_initialisation_stays_failed() {
     assert!(first.log.contains("__tgt_rtl_init_device failed on device 0"), "{}", first.log);
     let second = session.on(Core::Rust, 0, None, |side, _| (side.init_once(0), side.is_ready(0)));
     assert_eq!((second.value, second.trace.len()), ((OFFLOAD_FAIL, false), 0));
+}
+
+/// What a sequence of requests has of its own.
+#[derive(Default)]
+struct Own {
+    event: usize,
+    block: usize,
+}
+
+/// A request of a sequence: its name, the call that makes it, what it does, and whether it takes something away, which
+/// is then gone even if that failed.
+type Step = (&'static str, usize, fn(&Side, Call, &mut Own) -> i32, bool);
+
+/// The end of a map clause; if it is the last, the mapping's too.
+fn leave(side: &Side, clause: Begin, force_delete: bool) -> i32 {
+    let Begin { host, size, .. } = clause;
+    let exit = End { host, size, update: true, hold: false, must_contain: true, force_delete };
+    if side.end(0, &exit).is_last { side.dealloc(0, host, size, false) } else { 0 }
+}
+
+fn target(side: &Side, clause: Begin) -> usize {
+    side.address(0, clause.host, clause.size)
+}
+
+/// Two calls map, move and use the same data, and leave it.
+const STEPS: &[Step] = &[
+    ("init_once", 0, |side, _, _| side.init_once(0), false),
+    ("load_binary", 0, |side, _, _| i32::from(side.load_binary(0, LOW) == 0), false),
+    (
+        "alloc",
+        0,
+        |side, _, own| {
+            own.block = side.alloc(0, 8, 0, 0);
+            i32::from(own.block == 0)
+        },
+        false,
+    ),
+    ("map to", 0, |side, call, _| begin(side, call, CLAUSE), false),
+    ("map alloc", 0, |side, call, _| begin(side, call, PLAIN), false),
+    ("map again", 1, |side, call, _| begin(side, call, CLAUSE), false),
+    ("map present", 1, |side, call, _| begin(side, call, Begin { present: true, to: false, ..CLAUSE }), false),
+    ("map always", 1, |side, call, _| begin(side, call, ALWAYS), false),
+    ("map always, alloc", 1, |side, call, _| begin(side, call, ALWAYS_PLAIN), false),
+    ("attach", 1, |side, call, _| attach(side, call, CLAUSE), false),
+    ("run", 0, |side, call, _| side.run(0, LOW, false, call), false),
+    ("run teams", 1, |side, call, _| side.run(0, LOW, true, call), false),
+    ("submit", 0, |side, call, _| side.submit(0, target(side, CLAUSE), LOW, 8, call), false),
+    ("retrieve", 1, |side, call, _| side.retrieve(0, LOW + 16, target(side, PLAIN), 8, call), false),
+    ("retrieve attached", 0, |side, call, _| side.retrieve(0, LOW, target(side, CLAUSE), 16, call), false),
+    ("exchange", 0, |side, call, _| side.exchange(0, USER_MEMORY, 1, USER_MEMORY + 8, 8, call), false),
+    ("create event", 0, |side, _, own| side.create_event(0, &mut own.event), false),
+    ("record event", 0, |side, call, own| side.record_event(0, own.event, call), false),
+    ("wait event", 1, |side, call, own| side.wait_event(0, own.event, call), false),
+    ("sync event", 0, |side, _, own| side.sync_event(0, own.event), false),
+    ("destroy event", 0, |side, _, own| side.destroy_event(0, own.event), true),
+    ("leave", 1, |side, _, _| leave(side, CLAUSE, false), true),
+    ("leave present", 1, |side, _, _| leave(side, CLAUSE, false), true),
+    ("synchronize", 1, |side, call, _| side.synchronize(call), true),
+    ("map after", 0, |side, call, _| begin(side, call, NEW), false),
+    ("retrieve after", 0, |side, call, _| side.retrieve(0, LOW + 32, target(side, NEW), 16, call), false),
+    ("leave after", 0, |side, _, _| leave(side, NEW, false), true),
+    ("delete", 0, |side, _, _| leave(side, CLAUSE, true), true),
+    ("synchronize 0", 0, |side, call, _| side.synchronize(call), true),
+    ("map once more", 0, |side, call, _| begin(side, call, CLAUSE), false),
+    ("synchronize once more", 0, |side, call, _| side.synchronize(call), true),
+    ("leave at rest", 0, |side, _, _| leave(side, CLAUSE, false), true),
+    ("delete at rest", 0, |side, _, _| leave(side, PLAIN, true), true),
+    ("free", 0, |side, _, own| side.delete(0, own.block), true),
+];
+
+/// The function of a plugin call that can be made to fail, and its name.
+fn function(call: &PluginCall) -> Option<(Function, &'static str)> {
+    Some(match call {
+        PluginCall::Alloc { .. } => (Function::Alloc, "data_alloc"),
+        PluginCall::Delete { .. } => (Function::Delete, "data_delete"),
+        PluginCall::Submit { .. } | PluginCall::SubmitPointer { .. } => (Function::Submit, "data_submit"),
+        PluginCall::Retrieve { .. } => (Function::Retrieve, "data_retrieve"),
+        PluginCall::Exchange { .. } => (Function::Exchange, "data_exchange"),
+        PluginCall::Run { .. } => (Function::Run, "run_target_"),
+        PluginCall::Synchronize { .. } => (Function::Synchronize, "synchronize"),
+        PluginCall::CreateEvent { .. } => (Function::CreateEvent, "create_event"),
+        PluginCall::RecordEvent { .. } => (Function::RecordEvent, "record_event"),
+        PluginCall::WaitEvent { .. } => (Function::WaitEvent, "wait_event"),
+        PluginCall::SyncEvent { .. } => (Function::SyncEvent, "sync_event"),
+        PluginCall::DestroyEvent { .. } => (Function::DestroyEvent, "destroy_event"),
+        PluginCall::Other { name: "init_device", .. } => (Function::Init, "init_device"),
+        PluginCall::Other { name: "load_binary", .. } => (Function::LoadBinary, "load_binary"),
+        PluginCall::Other { .. } => return None,
+    })
+}
+
+/// A sequence under way.
+struct Sequence {
+    session: Session,
+    own: Own,
+}
+
+impl Sequence {
+    fn new(abilities: Abilities) -> Self {
+        Self { session: Session::with(abilities), own: Own::default() }
+    }
+
+    fn step(&mut self, step: &Step, failure: Option<(Function, u8)>) -> Outcome<i32> {
+        let own = &mut self.own;
+        self.session.on(Core::Rust, step.1, failure, |side, call| step.2(side, call, own))
+    }
+
+    /// Does steps that must succeed.
+    fn steps(&mut self, steps: &[Step], when: &str) {
+        for step in steps {
+            let outcome = self.step(step, None);
+            assert_eq!(outcome.value, 0, "{} {when}: {}", step.0, outcome.log);
+        }
+    }
+
+    /// The table, and the memory and events that are left when both calls have been synchronised.
+    fn state(&mut self) -> (Vec<Row>, Vec<usize>, Vec<usize>) {
+        let (rows, ..) = state(&self.session);
+        for call in [0, 1] {
+            self.session.on(Core::Rust, call, None, |side, call| side.synchronize(call));
+        }
+        let (after, memory, events) = state(&self.session);
+        assert_eq!(rows.len(), after.len());
+        (rows, memory, events)
+    }
+
+    fn is_sound(&self) {
+        let faults = plugin::with(Core::Rust, |plugin| plugin.faults.clone());
+        assert!(faults.is_empty(), "{faults:?}");
+    }
+}
+
+/// The state after the first `count` steps.
+fn state_after(abilities: Abilities, count: usize) -> (Vec<Row>, Vec<usize>, Vec<usize>) {
+    let mut sequence = Sequence::new(abilities);
+    sequence.steps(&STEPS[..count], "unfailed");
+    sequence.state()
+}
+
+/// Makes call number `nth` of a function fail in a step, and looks at what that changed; then does the rest.
+fn fail(abilities: Abilities, index: usize, (failing, name): (Function, &str), nth: u8) {
+    let step = &STEPS[index];
+    let takes_away = step.3;
+    let when = format!("while {name} {nth} fails in {}, {abilities:?}", step.0);
+    let begun = || {
+        let mut sequence = Sequence::new(abilities);
+        sequence.steps(&STEPS[..index], &when);
+        let outcome = sequence.step(step, Some((failing, nth)));
+        assert!(outcome.failed, "{when}");
+        // LLVM does not look at what freeing answers, and the end of a call is no place to tell of another's event.
+        let untold = match failing {
+            Function::Delete => step.0 != "free",
+            Function::DestroyEvent => step.0.starts_with("synchronize"),
+            _ => false,
+        };
+        assert_eq!(outcome.value == 0, untold, "{when}: {}", outcome.log);
+        let named: Vec<&str> = outcome.log.lines().filter(|line| line.contains("__tgt_rtl_")).collect();
+        assert!(matches!(named[..], [line] if line.contains(&format!("__tgt_rtl_{name}"))), "{when}: {}", outcome.log);
+        sequence
+    };
+    let expected = state_after(abilities, index + usize::from(takes_away));
+    let mut sequence = begun();
+    assert_eq!(sequence.state(), expected, "{when}");
+    sequence.is_sound();
+    drop(sequence);
+
+    let mut sequence = begun();
+    // A lock that is still held would stop this.
+    let again = if takes_away { index + 1 } else { index };
+    if step.0 != "init_once" {
+        sequence.steps(&STEPS[again..], &when);
+        assert_eq!(sequence.state(), (vec![], vec![USER_MEMORY], vec![]), "at the end, {when}");
+    }
+    sequence.is_sound();
+}
+
+/// Each plugin call of the sequence fails in turn: the request fails, and table, memory, events and locks are as if it
+/// had not been made, or as if it had been made if it takes something away; then all the rest works.
+#[test]
+fn every_plugin_call_may_fail() {
+    let mut faults = 0;
+    for abilities in [ALL, WITHOUT_QUEUES, WITHOUT_EVENTS] {
+        assert_eq!(state_after(abilities, STEPS.len()), (vec![], vec![USER_MEMORY], vec![]));
+        for (index, step) in STEPS.iter().enumerate() {
+            let mut sequence = Sequence::new(abilities);
+            sequence.steps(&STEPS[..index], "unfailed");
+            let trace = sequence.step(step, None).trace;
+            drop(sequence);
+            let calls: Vec<(Function, &str)> = trace.iter().filter_map(|(_, call)| function(call)).collect();
+            for (at, call) in calls.iter().enumerate() {
+                let before = calls[..at].iter().filter(|other| other.0 == call.0).count();
+                fail(abilities, index, *call, u8::try_from(before).expect("few calls"));
+                faults += 1;
+            }
+        }
+    }
+    println!("{faults} faults in {} requests", 3 * STEPS.len());
+    assert!(faults >= 100, "{faults}");
 }

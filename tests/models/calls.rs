@@ -1,16 +1,17 @@
 //! Calls into the core as LLVM's `targetDataBegin`, `target` and `targetDataEnd` make them.
 
-use super::checker::Mutex;
+use super::checker::{Condvar, Mutex};
 use super::note;
 use super::world::{Kernel, WORD, World, plugin};
 use omptarget::device::{self, CopyIn, Device, Pin, TargetPointer};
 use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange};
-use omptarget::plugin_api::Region;
-use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS};
+
+use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS, Region};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A map clause, as the compiler passes it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +50,10 @@ pub struct Program {
     pub world: Arc<World>,
     /// `ShadowPtrMap`, by the pointer's host address.
     shadows: Mutex<BTreeMap<usize, Shadow>>,
+    tasks: usize,
+    /// How many tasks have said that they are done.
+    done: Mutex<usize>,
+    changed: Condvar,
 }
 
 /// LLVM's `AsyncInfoTy` of one call.
@@ -83,15 +88,21 @@ impl Drop for Handle<'_> {
 }
 
 impl Program {
-    /// A program with this memory, on a device of its own.
-    pub fn new(world: &Arc<World>, memory: &[(usize, usize)]) -> Self {
-        world.with(|state| state.host.extend(memory.iter().copied()));
-        Self { device: Device::new(plugin(), true), world: Arc::clone(world), shadows: Mutex::new(BTreeMap::new()) }
+    /// A program of so many tasks, on a device of its own.
+    pub fn new(world: &Arc<World>, tasks: usize) -> Self {
+        Self {
+            device: Device::new(plugin(), true),
+            world: Arc::clone(world),
+            shadows: Mutex::new(BTreeMap::new()),
+            tasks,
+            done: Mutex::new(0),
+            changed: Condvar::new(),
+        }
     }
 
     /// A word of the program's memory.
     pub fn host(&self, address: usize) -> usize {
-        self.world.with(|state| state.host[&address])
+        self.world.host(address).load(SeqCst)
     }
 
     /// `target`: maps, runs the kernel with the device address of the first clause, unmaps.
@@ -128,6 +139,54 @@ impl Program {
     /// `target exit data`.
     pub fn exit(&self, maps: &[Map]) {
         self.end(maps, &mut Call::new());
+    }
+
+    /// `target update to`, with the pointers that are attached there.
+    pub fn update_to(&self, map: &Map) {
+        let mut call = Call::new();
+        let (mut pointer, _) = self.look_up(map, false);
+        let target = pointer.target;
+        let handle = Handle::new(pointer.entry.take());
+        self.submit(target, map.host as *mut c_void, map.words, &mut call);
+        let attached = handle.0.as_ref().is_some_and(|entry| entry.may_contain_attached_pointers());
+        let shadows = self.shadows.lock().expect("no thread panics with it");
+        for (address, shadow) in shadows.range(map.host..map.host + map.words * WORD).filter(|_| attached) {
+            let place = self.place(shadow.target);
+            self.submit(target.wrapping_byte_add(address - map.host), place, 1, &mut call);
+        }
+        drop(shadows);
+        drop(handle);
+        self.synchronize(&mut call);
+    }
+
+    fn submit(&self, target: *mut c_void, host: *mut c_void, words: usize, call: &mut Call) {
+        // SAFETY: the call is this thread's, and no other reference to its record is in use.
+        let record = unsafe { self.device.record(call.info()) };
+        // SAFETY: the range is mapped, and models keep their memory.
+        let copied = unsafe { self.device.submit_unlocked(target, host, (words * WORD) as i64, record) };
+        self.check(copied.is_ok(), "a copy");
+    }
+
+    /// `getVoidPtrLocation`: a place for a pointer, which is never given up.
+    fn place(&self, pointer: usize) -> *mut c_void {
+        self.world.with(|state| {
+            state.places.push(Box::new(pointer));
+            (&raw mut **state.places.last_mut().expect("just pushed")).cast()
+        })
+    }
+
+    /// Says that a task is done.
+    pub fn say_done(&self) {
+        *self.done.lock().expect("no thread panics with it") += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all other tasks have said so.
+    pub fn wait_for_others(&self) {
+        let mut done = self.done.lock().expect("no thread panics with it");
+        while *done < self.tasks - 1 {
+            done = self.changed.wait(done).expect("no thread panics with it");
+        }
     }
 
     fn check(&self, holds: bool, what: &str) {
@@ -201,13 +260,10 @@ impl Program {
         entry.set_may_contain_attached_pointers();
         let mut transfer = entry.transfer().lock();
         drop(shadows);
-        let place = self.world.with(|state| {
-            state.places.push(Box::new(target));
-            &raw const **state.places.last().expect("just pushed")
-        });
+        let place = self.place(target);
         // SAFETY: the call is this thread's, and no other reference to its record is in use.
         let record = unsafe { self.device.record(call.info()) };
-        let (to, from) = (pointer.target, place.cast_mut().cast::<c_void>());
+        let (to, from) = (pointer.target, place);
         // SAFETY: the pointer is mapped, and the place is never reused.
         let submitted = unsafe { self.device.submit_locked(entry, &mut transfer, to, from, WORD as i64, record) };
         let recorded = self.device.add_event(&mut transfer, record);
@@ -275,7 +331,7 @@ impl Program {
         for address in inside {
             if map.from {
                 let host = shadows[&address].host;
-                self.world.with(|state| state.host.insert(address, host));
+                self.world.host(address).store(host, SeqCst);
             }
             // As the C++ face does it.
             if goes && !self.device.is_taken_over(address) {

@@ -1,11 +1,11 @@
 //! Programs whose tasks share mapped memory as OpenMP allows, each with its right answer.
 
 use super::calls::{Map, Program};
-use super::checker::spawn;
-use super::world::{Kernel, WORD, World};
+use super::world::{Kernel, WORD, World, spawn};
 use std::sync::Arc;
 
 const X: usize = 0x1000;
+const Y: usize = 0x1800;
 /// A struct of two pointers.
 const S: usize = 0x2000;
 const P: usize = 0x3000;
@@ -81,12 +81,12 @@ pub const ADDERS_AGAIN: Scenario = Scenario {
 /// One task deletes what the others map and read.
 pub const DELETE: Scenario = Scenario {
     name: "delete beside readers",
-    memory: &[(X, 7)],
+    memory: &[(X, 7), (Y, 8)],
     around: &[],
     task: |program, task| match task {
         0 => {
-            program.enter(&[Map { host: X, ..TO }]);
-            program.exit(&[Map { host: X, delete: true, ..NONE }]);
+            program.enter(&[Map { host: X, ..TO }, Map { host: Y, ..TO }]);
+            program.exit(&[Map { host: Y, from: true, ..NONE }, Map { host: X, delete: true, ..NONE }]);
         }
         _ => program.target(&[Map { host: X, ..TO }], Kernel::Expect(7)),
     },
@@ -143,9 +143,29 @@ pub const THROUGH: Scenario = Scenario {
     expected: |tasks| vec![(S, P), (S + WORD, Q), (P, 9 + tasks), (Q, 10)],
 };
 
+/// One task maps the struct while others leave it, waits for them, and copies it to the device as a whole.
+pub const UPDATE: Scenario = Scenario {
+    name: "an update of a struct",
+    memory: POINTERS,
+    around: &[],
+    task: |program, task| {
+        if task > 0 {
+            program.target(&whole(0), Kernel::Deref(9));
+            return program.say_done();
+        }
+        let struct_and_pointee = whole(0);
+        program.enter(&struct_and_pointee);
+        program.wait_for_others();
+        program.update_to(&struct_and_pointee[0]);
+        program.target(&struct_and_pointee[..1], Kernel::Deref(9));
+        program.exit(&struct_and_pointee);
+    },
+    expected: |_| POINTERS.to_vec(),
+};
+
 /// All of them.
-pub const ALL: [Scenario; 9] =
-    [READERS, ADDERS, ADDERS_AGAIN, DELETE, STRUCTS, MEMBERS, ATTACHED, ATTACHED_THERE, THROUGH];
+pub const ALL: [Scenario; 10] =
+    [READERS, ADDERS, ADDERS_AGAIN, DELETE, STRUCTS, MEMBERS, ATTACHED, ATTACHED_THERE, THROUGH, UPDATE];
 
 impl Scenario {
     /// One execution with so many tasks.
@@ -154,8 +174,8 @@ impl Scenario {
     ///
     /// When an answer is wrong, or the device has been misused.
     pub fn run(&self, tasks: usize) {
-        let world = World::create();
-        let program = Arc::new(Program::new(&world, self.memory));
+        let world = World::create(self.memory);
+        let program = Arc::new(Program::new(&world, tasks));
         if !self.around.is_empty() {
             program.enter(self.around);
         }

@@ -4,7 +4,7 @@
 //! Host and device memory are words by their addresses. Device addresses are never used twice, and memory that nothing
 //! has been copied to holds [`POISON`].
 
-use super::checker::{Condvar, JoinHandle, Mutex, spawn};
+use super::checker::{self, AtomicUsize, Condvar, JoinHandle, Mutex, MutexGuard};
 use super::note;
 use omptarget::plugin_api::Plugin;
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS};
@@ -13,12 +13,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Bytes of a word.
 pub const WORD: usize = 8;
 
 const POISON: usize = 0xdead_beef;
+/// What is in memory that has been freed.
+const FREED: usize = 0xfee_df00d;
 
 /// What a target region does with its arguments, each the device address of a mapping.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +43,18 @@ enum Work {
     Run { kernel: Kernel, argument: usize },
 }
 
-#[derive(Debug, Default)]
+/// A word of memory, which the model checker watches.
+type Word = Arc<AtomicUsize>;
+
+/// A queue, served by a thread of its own.
+#[derive(Debug)]
 struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
     issued: usize,
     done: usize,
     work: VecDeque<Work>,
@@ -51,13 +63,16 @@ struct Queue {
 }
 
 /// All that the plugin and the program's memory are.
+///
+/// The model checker does not see this: words and queues are what threads meet at.
 #[derive(Debug, Default)]
 pub struct State {
     /// The program's memory.
-    pub host: BTreeMap<usize, usize>,
-    device: BTreeMap<usize, usize>,
+    host: BTreeMap<usize, Word>,
+    /// The device's, freed memory too.
+    device: BTreeMap<usize, Word>,
     blocks: BTreeMap<usize, usize>,
-    queues: BTreeMap<usize, Queue>,
+    queues: BTreeMap<usize, Arc<Queue>>,
     /// What each event stands for: a queue, and how many of its works.
     events: BTreeMap<usize, Option<(usize, usize)>>,
     /// LLVM's `getVoidPtrLocation`: places for pointers on their way to the device.
@@ -71,18 +86,24 @@ pub struct State {
     pub faults: Vec<String>,
 }
 
-/// One world for each execution of a model.
-#[derive(Debug)]
-pub struct World {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+/// One world for each execution of a model. Its lock is none of the model checker's, which would have more orders to try:
+/// all threads of a model run on one thread of the system, and none is stopped while it has the state.
+#[derive(Debug, Default)]
+pub struct World(parking_lot::Mutex<State>);
 
-// A model checker runs all threads of a model on one thread of the system.
 thread_local!(static WORLD: RefCell<Option<Arc<World>>> = const { RefCell::new(None) });
 
 fn world() -> Arc<World> {
     WORLD.with_borrow(|world| world.clone()).expect("made by `World::create`")
+}
+
+/// Starts a thread in this thread's world.
+pub fn spawn(work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let world = world();
+    checker::spawn(move || {
+        WORLD.set(Some(world));
+        work();
+    })
 }
 
 impl State {
@@ -91,55 +112,49 @@ impl State {
         self.next += 0x1_0000;
         0x7000_0000 + self.next
     }
-
-    /// A word of the device's memory, if it is allocated.
-    fn word(&mut self, who: &str, address: usize) -> Option<&mut usize> {
-        if !self.device.contains_key(&address) {
-            self.faults.push(format!("{who} uses {address:#x}, which is no memory of the device"));
-        }
-        self.device.get_mut(&address)
-    }
-
-    fn run(&mut self, kernel: Kernel, argument: usize) {
-        let (through, expected, added) = match kernel {
-            Kernel::Expect(value) => (false, Some(value), 0),
-            Kernel::Add(value) => (false, None, value),
-            Kernel::Deref(value) => (true, Some(value), 0),
-            Kernel::AddThrough(value) => (true, None, value),
-        };
-        let mut address = argument;
-        if through {
-            let Some(pointer) = self.word("a kernel", address) else { return };
-            address = *pointer;
-        }
-        let Some(word) = self.word("a kernel", address) else { return };
-        *word = word.wrapping_add(added);
-        let found = *word;
-        if expected.is_some_and(|expected| expected != found) {
-            self.faults.push(format!("a kernel reads {found:#x}: {kernel:x?}"));
-        }
-    }
-
-    /// The live queue at `address`.
-    fn queue(&mut self, who: &str, address: usize) -> Option<&mut Queue> {
-        if self.queues.get(&address).is_none_or(|queue| queue.closed) {
-            self.faults.push(format!("{who} gets queue {address:#x}, which does not live"));
-        }
-        self.queues.get_mut(&address)
-    }
 }
 
 impl World {
-    /// A new world, for the models of this thread.
-    pub fn create() -> Arc<Self> {
-        let world = Arc::new(Self { state: Mutex::new(State::default()), changed: Condvar::new() });
+    /// A new world, for the models of this thread, with this in the program's memory.
+    pub fn create(memory: &[(usize, usize)]) -> Arc<Self> {
+        let world = Arc::new(Self::default());
+        let words = memory.iter().map(|(address, value)| (*address, Arc::new(AtomicUsize::new(*value))));
+        world.with(|state| state.host.extend(words));
         WORLD.set(Some(Arc::clone(&world)));
         world
     }
 
-    /// Looks at the state, or changes it, as one step.
+    /// Looks at the state, or changes it. `look` meets no lock, atomic or thread of the model checker's.
     pub fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
-        look(&mut self.state.lock().expect("no thread panics with it"))
+        look(&mut self.0.lock())
+    }
+
+    /// Notes what went wrong.
+    pub fn fault(&self, what: String) {
+        self.with(|state| state.faults.push(what));
+    }
+
+    /// A word of the program's memory.
+    pub fn host(&self, address: usize) -> Word {
+        self.with(|state| Arc::clone(&state.host[&address]))
+    }
+
+    /// A word of the device's memory.
+    fn device(&self, who: &str, address: usize) -> Option<Word> {
+        let word = self.with(|state| state.device.get(&address).cloned());
+        if word.is_none() {
+            self.fault(format!("{who} uses {address:#x}, which is no memory of the device"));
+        }
+        word
+    }
+
+    /// The value there.
+    fn load(&self, who: &str, address: usize) -> Option<usize> {
+        let value = self.device(who, address)?.load(SeqCst);
+        if value == FREED {
+            self.fault(format!("{who} uses {address:#x}, which has been freed"));
+        }
+        Some(value).filter(|value| *value != FREED)
     }
 
     /// Ends the world: all faults, and what has been left on the device.
@@ -147,10 +162,11 @@ impl World {
         for thread in self.with(|state| std::mem::take(&mut state.threads)) {
             thread.join().expect("a queue does not panic");
         }
+        let queues: Vec<_> = self.with(|state| state.queues.values().cloned().collect());
+        let open = queues.iter().filter(|queue| !queue.lock().closed).count();
         self.with(|state| {
             let mut faults = std::mem::take(&mut state.faults);
-            let queues = state.queues.values().filter(|queue| !queue.closed).count();
-            for (count, what) in [(state.blocks.len(), "blocks"), (state.events.len(), "events"), (queues, "queues")] {
+            for (count, what) in [(state.blocks.len(), "blocks"), (state.events.len(), "events"), (open, "queues")] {
                 if count > 0 {
                     faults.push(format!("{count} {what} are left"));
                 }
@@ -159,92 +175,120 @@ impl World {
         })
     }
 
+    /// The queue at `address`, which must live.
+    fn queue(&self, who: &str, address: usize) -> Option<Arc<Queue>> {
+        let queue = self.with(|state| state.queues.get(&address).cloned());
+        let queue = queue.filter(|queue| !queue.lock().closed);
+        if queue.is_none() {
+            self.fault(format!("{who} gets queue {address:#x}, which does not live"));
+        }
+        queue
+    }
+
     /// Issues work on the queue in `info`, which is made if there is none.
     fn issue(self: &Arc<Self>, info: *mut AsyncInfo, work: Work) {
         // SAFETY: the core passes the `__tgt_async_info` of the call's record.
         let address = unsafe { &mut (*info).queue };
         if address.is_null() {
+            let queue = Arc::new(Queue { state: Mutex::new(QueueState::default()), changed: Condvar::new() });
             let made = self.with(|state| {
                 let made = state.fresh();
-                state.queues.insert(made, Queue::default());
+                state.queues.insert(made, Arc::clone(&queue));
                 made
             });
             *address = made as *mut c_void;
             let world = Arc::clone(self);
-            let thread = spawn(move || world.serve(made));
+            let thread = spawn(move || queue.serve(made, &world));
             self.with(|state| state.threads.push(thread));
         }
-        self.with(|state| {
-            if let Some(queue) = state.queue("a call", address.addr()) {
-                queue.issued += 1;
-                queue.work.push_back(work);
-            }
-        });
-        self.changed.notify_all();
+        let Some(queue) = self.queue("a call", address.addr()) else { return };
+        let mut state = queue.lock();
+        state.issued += 1;
+        state.work.push_back(work);
+        drop(state);
+        queue.changed.notify_all();
     }
 
-    /// Does a queue's work, until it is closed.
-    fn serve(&self, address: usize) {
-        loop {
-            let work = {
-                let mut state = self.state.lock().expect("no thread panics with it");
-                loop {
-                    let queue = state.queues.get_mut(&address).expect("queues are never taken out");
-                    match queue.work.pop_front() {
-                        Some(work) => break work,
-                        None if queue.closed => return,
-                        None => state = self.changed.wait(state).expect("no thread panics with it"),
+    fn work(&self, work: Work) {
+        match work {
+            Work::CopyIn { target, host, words } => {
+                let word = |address| match self.with(|state| state.host.get(&address).cloned()) {
+                    Some(word) => word.load(SeqCst),
+                    // SAFETY: not a variable of the model, but a place of the caller's that outlives its call.
+                    None => unsafe { *(address as *const usize) },
+                };
+                let read: Vec<usize> = (0..words).map(|i| word(host + i * WORD)).collect();
+                for (i, value) in read.into_iter().enumerate() {
+                    let address = target + i * WORD;
+                    let Some(word) = self.device("a copy in", address) else { return };
+                    if word.swap(value, SeqCst) == FREED {
+                        self.fault(format!("a copy in uses {address:#x}, which has been freed"));
                     }
                 }
-            };
-            self.work(address, work);
-            self.with(|state| state.queues.get_mut(&address).expect("queues are never taken out").done += 1);
-            self.changed.notify_all();
+            }
+            Work::CopyOut { host, target, words } => {
+                let read: Vec<_> = (0..words).map(|i| self.load("a copy back", target + i * WORD)).collect();
+                for (i, value) in read.into_iter().enumerate() {
+                    if let Some(value) = value {
+                        self.host(host + i * WORD).store(value, SeqCst);
+                    }
+                }
+            }
+            Work::Wait { queue, upto } => self.wait(queue, upto),
+            Work::Run { kernel, argument } => self.run(kernel, argument),
         }
     }
 
-    fn work(&self, address: usize, work: Work) {
-        note!("queue {address:x} does {work:x?}");
-        match work {
-            Work::CopyIn { target, host, words } => {
-                let read: Vec<usize> = self.with(|state| {
-                    let word = |address| match state.host.get(&address) {
-                        Some(word) => *word,
-                        // SAFETY: not a variable of the model, but a place of the caller's that outlives its call.
-                        None => unsafe { *(address as *const usize) },
-                    };
-                    (0..words).map(|i| word(host + i * WORD)).collect()
-                });
-                self.with(|state| {
-                    for (i, value) in read.into_iter().enumerate() {
-                        if let Some(word) = state.word("a copy in", target + i * WORD) {
-                            *word = value;
-                        }
-                    }
-                });
-            }
-            Work::CopyOut { host, target, words } => {
-                let read: Vec<Option<usize>> = self.with(|state| {
-                    (0..words).map(|i| state.word("a copy back", target + i * WORD).map(|word| *word)).collect()
-                });
-                self.with(|state| {
-                    for (i, value) in read.into_iter().enumerate() {
-                        if let Some(value) = value {
-                            state.host.insert(host + i * WORD, value);
-                        }
-                    }
-                });
-            }
-            Work::Wait { queue, upto } => self.wait(queue, upto),
-            Work::Run { kernel, argument } => self.with(|state| state.run(kernel, argument)),
+    fn run(&self, kernel: Kernel, argument: usize) {
+        let (through, expected, added) = match kernel {
+            Kernel::Expect(value) => (false, Some(value), 0),
+            Kernel::Add(value) => (false, None, value),
+            Kernel::Deref(value) => (true, Some(value), 0),
+            Kernel::AddThrough(value) => (true, None, value),
+        };
+        let address = if through { self.load("a kernel", argument) } else { Some(argument) };
+        let Some(address) = address else { return };
+        let Some(word) = self.device("a kernel", address) else { return };
+        let found = if added > 0 { word.fetch_add(added, SeqCst) } else { word.load(SeqCst) };
+        if found == FREED {
+            self.fault(format!("a kernel uses {address:#x}, which has been freed"));
+        } else if expected.is_some_and(|expected| expected != found) {
+            self.fault(format!("a kernel reads {found:#x}: {kernel:x?}"));
         }
     }
 
     /// Blocks until a queue has done so many works.
     fn wait(&self, queue: usize, upto: usize) {
-        let mut state = self.state.lock().expect("no thread panics with it");
-        while state.queues[&queue].done < upto {
-            state = self.changed.wait(state).expect("no thread panics with it");
+        // An event that was recorded on no queue has been noted as a fault.
+        let Some(queue) = self.with(|state| state.queues.get(&queue).cloned()) else { return };
+        let mut state = queue.lock();
+        while state.done < upto {
+            state = queue.changed.wait(state).expect("no thread panics with it");
+        }
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().expect("no thread panics with it")
+    }
+
+    /// Does the queue's work, until it is closed.
+    fn serve(&self, address: usize, world: &World) {
+        loop {
+            let mut state = self.lock();
+            let work = loop {
+                match state.work.pop_front() {
+                    Some(work) => break work,
+                    None if state.closed => return,
+                    None => state = self.changed.wait(state).expect("no thread panics with it"),
+                }
+            };
+            drop(state);
+            note!("queue {address:x} does {work:x?}");
+            world.work(work);
+            self.lock().done += 1;
+            self.changed.notify_all();
         }
     }
 }
@@ -267,32 +311,33 @@ pub fn plugin() -> Plugin {
     // SAFETY: the functions below have the types of LLVM 14's `rtl.h`.
     let plugin = unsafe { Plugin::from_addresses(functions.into_iter()) };
     for number in plugin.numbers() {
-        number.store(0, Ordering::Relaxed);
+        number.store(0, Relaxed);
     }
     plugin
 }
 
 extern "C" fn data_alloc(_: i32, size: i64, _: *mut c_void, _: i32) -> *mut c_void {
+    let words = usize::try_from(size).expect("models map what exists") / WORD;
+    let memory: Vec<Word> = (0..words).map(|_| Arc::new(AtomicUsize::new(POISON))).collect();
     world().with(|state| {
-        let words = usize::try_from(size).expect("models map what exists") / WORD;
         let block = state.fresh();
         state.blocks.insert(block, words);
-        state.device.extend((0..words).map(|i| (block + i * WORD, POISON)));
+        state.device.extend(memory.into_iter().enumerate().map(|(i, word)| (block + i * WORD, word)));
         block as *mut c_void
     })
 }
 
 extern "C" fn data_delete(_: i32, target: *mut c_void) -> i32 {
-    world().with(|state| {
-        let Some(words) = state.blocks.remove(&target.addr()) else {
-            state.faults.push(format!("data_delete gets {target:p}, which is no block"));
-            return OFFLOAD_FAIL;
-        };
-        for i in 0..words {
-            state.device.remove(&(target.addr() + i * WORD));
-        }
-        OFFLOAD_SUCCESS
-    })
+    let world = world();
+    let Some(words) = world.with(|state| state.blocks.remove(&target.addr())) else {
+        world.fault(format!("data_delete gets {target:p}, which is no block"));
+        return OFFLOAD_FAIL;
+    };
+    for i in 0..words {
+        let word = world.with(|state| Arc::clone(&state.device[&(target.addr() + i * WORD)]));
+        word.store(FREED, SeqCst);
+    }
+    OFFLOAD_SUCCESS
 }
 
 extern "C" fn data_submit_async(
@@ -340,16 +385,15 @@ extern "C" fn run_target_team_region_async(
 
 extern "C" fn synchronize(_: i32, info: *mut AsyncInfo) -> i32 {
     // SAFETY: the core passes the `__tgt_async_info` of the call's record.
-    let queue = std::mem::replace(unsafe { &mut (*info).queue }, null_mut()).addr();
-    let world = world();
-    let issued = world.with(|state| state.queue("synchronize", queue).map_or(0, |queue| queue.issued));
-    world.wait(queue, issued);
-    world.with(|state| {
-        if let Some(queue) = state.queue("synchronize", queue) {
-            queue.closed = true;
-        }
-    });
-    world.changed.notify_all();
+    let address = std::mem::replace(unsafe { &mut (*info).queue }, null_mut()).addr();
+    let Some(queue) = world().queue("synchronize", address) else { return OFFLOAD_FAIL };
+    let mut state = queue.lock();
+    while state.done < state.issued {
+        state = queue.changed.wait(state).expect("no thread panics with it");
+    }
+    state.closed = true;
+    drop(state);
+    queue.changed.notify_all();
     OFFLOAD_SUCCESS
 }
 
@@ -367,12 +411,11 @@ extern "C" fn create_event(_: i32, event: *mut *mut c_void) -> i32 {
 extern "C" fn record_event(_: i32, event: *mut c_void, info: *mut AsyncInfo) -> i32 {
     // SAFETY: the core passes the `__tgt_async_info` of a call's record, or one with its queue.
     let address = unsafe { (*info).queue }.addr();
-    world().with(|state| {
-        let issued = state.queue("record_event", address).map_or(0, |queue| queue.issued);
-        match state.events.get_mut(&event.addr()) {
-            Some(stands_for) => *stands_for = Some((address, issued)),
-            None => state.faults.push(format!("record_event gets event {event:p}, which does not live")),
-        }
+    let world = world();
+    let issued = world.queue("record_event", address).map_or(0, |queue| queue.lock().issued);
+    world.with(|state| match state.events.get_mut(&event.addr()) {
+        Some(stands_for) => *stands_for = Some((address, issued)),
+        None => state.faults.push(format!("record_event gets event {event:p}, which does not live")),
     });
     OFFLOAD_SUCCESS
 }

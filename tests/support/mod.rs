@@ -237,17 +237,28 @@ impl Program {
     }
 }
 
-/// Runs `check` on each program, on as many threads as the machine has cores; fails with everything that does not hold.
+/// Runs `check` on each program; fails with everything that does not hold.
 pub fn check_all(programs: &[Program], check: impl Fn(&Program) -> Result<Vec<String>> + Sync) -> Result<()> {
+    let found = complaints_of(programs, |program| check(program).unwrap_or_else(|error| vec![format!("{error:#}")]));
+    let report: String =
+        found.iter().map(|(index, complaints)| format!("{}:\n  {complaints}\n", programs[*index].name)).collect();
+    ensure!(found.is_empty(), "{} of {} programs are not as they should be\n{report}", found.len(), programs.len());
+    Ok(())
+}
+
+/// Runs `check` on each item, on as many threads as the machine has cores; what it complains of, by the item's number.
+pub fn complaints_of<T: Sync>(items: &[T], check: impl Fn(&T) -> Vec<String> + Sync) -> BTreeMap<usize, String> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(BTreeMap::new());
     let work = || {
-        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let complaints = check(program).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { break };
+            let complaints = check(item);
             if !complaints.is_empty()
                 && let Ok(mut found) = found.lock()
             {
-                found.insert(&program.name, complaints.join("\n  "));
+                found.insert(index, complaints.join("\n  "));
             }
         }
     };
@@ -256,10 +267,7 @@ pub fn check_all(programs: &[Program], check: impl Fn(&Program) -> Result<Vec<St
             scope.spawn(work);
         }
     });
-    let found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let report: String = found.iter().map(|(name, complaints)| format!("{name}:\n  {complaints}\n")).collect();
-    ensure!(found.is_empty(), "{} of {} programs are not as they should be\n{report}", found.len(), programs.len());
-    Ok(())
+    found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// The libraries with this core, built when first asked for.
@@ -320,7 +328,7 @@ fn prepend_library_path(command: &mut Command, folder: PathBuf) {
 }
 
 /// Runs a command to its end and gives its status, stdout and stderr; kills it when it takes too long.
-fn run_with_limit(mut command: Command) -> Result<(ExitStatus, String, String)> {
+pub fn run_with_limit(mut command: Command) -> Result<(ExitStatus, String, String)> {
     let run = process::run_within(&mut command, LIMIT)?;
     let [stdout, stderr] = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     match run.status {

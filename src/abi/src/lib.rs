@@ -82,6 +82,25 @@ pub struct DeviceInfo {
     pub device: *mut c_void,
 }
 
+/// A target region to launch: what `run_target_region` and `run_target_team_region` are told. Not a type of LLVM's.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Its entry point, from the table that the plugin made of its image.
+    pub entry: *mut c_void,
+    /// Device addresses of the arguments, `count` of them.
+    pub arguments: *mut *mut c_void,
+    /// What to add to each, `count` of them.
+    pub offsets: *mut isize,
+    /// Number of arguments; the arrays are not read if it is 0.
+    pub count: i32,
+    /// Teams asked for, 0 for the plugin's choice.
+    pub teams: i32,
+    /// Threads a team at most, 0 for the plugin's choice.
+    pub thread_limit: i32,
+    /// Iterations of the loop, 0 if unknown.
+    pub trip_count: u64,
+}
+
 const _: () = assert!(size_of::<DeviceImage>() == 32 && size_of::<DeviceInfo>() == 16);
 const _: () = assert!(size_of::<AsyncInfo>() == 8);
 const _: () = assert!(size_of::<TargetTable>() == 16);

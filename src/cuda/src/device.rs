@@ -27,6 +27,15 @@ pub struct Refused;
 /// The result of a call of the runtime.
 pub type Done<T = ()> = std::result::Result<T, Refused>;
 
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host.
+    ToDevice,
+    /// To the host.
+    FromDevice,
+}
+
 /// What the driver and the settings allow on an initialised device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -45,6 +54,8 @@ pub struct Limits {
 /// A device, once it has been initialised.
 #[derive(Debug)]
 struct Ready {
+    /// The driver's number of the device.
+    device: i32,
     /// A `CUcontext`: the device's primary one, retained.
     context: usize,
     limits: Limits,
@@ -117,7 +128,7 @@ impl Device {
         match ready {
             Ok(limits) => {
                 // Only one thread initialises a device; a second value would be the same one.
-                let _ = self.ready.set(Ready { context: context.addr(), limits });
+                let _ = self.ready.set(Ready { device, context: context.addr(), limits });
                 Ok(())
             }
             Err(refused) => {
@@ -169,7 +180,9 @@ impl Device {
         let attribute = |attribute| {
             let mut value = 0;
             // SAFETY: `value` may be written to.
-            unsafe { driver.device_get_attribute(&raw mut value, attribute, device) }.map(|()| value)
+            let asked = unsafe { driver.device_get_attribute(&raw mut value, attribute, device) };
+            check(driver, asked, "cuDeviceGetAttribute");
+            asked.map(|()| value)
         };
         let mut blocks_per_grid = match attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) {
             Err(_) => {
@@ -367,6 +380,8 @@ impl Device {
     /// Makes later work on a call's stream wait for an event.
     pub fn wait_event(&self, driver: &Driver, event: *mut c_void, info: &mut AsyncInfo) -> Done {
         let event = self.own_event(event)?;
+        // Often the first call of a thread, and CUDA documents that it needs a current context.
+        self.enter(driver)?;
         let stream = self.stream(driver, info)?;
         // SAFETY: both are live and of this device's context; no flags are defined for older drivers.
         let waited = unsafe { driver.stream_wait_event(stream, event, 0) };
@@ -397,47 +412,18 @@ impl Device {
         Err(Refused)
     }
 
-    /// Copies to the device on a call's stream. No bytes are no copy.
+    /// Copies between the host and the device on a call's stream. No bytes are no copy.
     ///
     /// # Safety
     ///
-    /// Both ranges are `size` bytes; the host's stays valid until the stream has been synchronised.
-    pub unsafe fn submit(
+    /// Both ranges are `size` bytes; the host's stays valid until the stream has been synchronised, and may be written
+    /// until then if the copy comes from the device.
+    pub unsafe fn copy(
         &self,
         driver: &Driver,
-        target: *mut c_void,
-        host: *const c_void,
-        size: usize,
-        info: &mut AsyncInfo,
-    ) -> Done {
-        if size == 0 {
-            return Ok(());
-        }
-        self.enter(driver)?;
-        let stream = self.stream(driver, info)?;
-        // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
-        let copied = unsafe { driver.memcpy_htod_async(target.addr() as u64, host, size, stream) };
-        copied.map_err(|Failed(code)| {
-            dp!(
-                "Error when copying data from host to device. Pointers: host = {}, device = {}, size = {size}",
-                Address(host.addr()),
-                Address(target.addr())
-            );
-            report_call(driver, "cuMemcpyHtoDAsync", code);
-            Refused
-        })
-    }
-
-    /// Copies from the device on a call's stream. No bytes are no copy.
-    ///
-    /// # Safety
-    ///
-    /// As for [`submit`](Self::submit); the host's range may be written until then.
-    pub unsafe fn retrieve(
-        &self,
-        driver: &Driver,
+        direction: Direction,
         host: *mut c_void,
-        target: *const c_void,
+        target: *mut c_void,
         size: usize,
         info: &mut AsyncInfo,
     ) -> Done {
@@ -446,41 +432,80 @@ impl Device {
         }
         self.enter(driver)?;
         let stream = self.stream(driver, info)?;
-        // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
-        let copied = unsafe { driver.memcpy_dtoh_async(host, target.addr() as u64, size, stream) };
+        let address = target.addr() as u64;
+        let (copied, function, way) = match direction {
+            Direction::ToDevice => {
+                // SAFETY: the ranges are valid by this function's contract, the stream is of this device.
+                let copied = unsafe { driver.memcpy_htod_async(address, host, size, stream) };
+                (copied, "cuMemcpyHtoDAsync", "host to device")
+            }
+            Direction::FromDevice => {
+                // SAFETY: as above.
+                let copied = unsafe { driver.memcpy_dtoh_async(host, address, size, stream) };
+                (copied, "cuMemcpyDtoHAsync", "device to host")
+            }
+        };
         copied.map_err(|Failed(code)| {
             dp!(
-                "Error when copying data from device to host. Pointers: host = {}, device = {}, size = {size}",
+                "Error when copying data from {way}. Pointers: host = {}, device = {}, size = {size}",
                 Address(host.addr()),
                 Address(target.addr())
             );
-            report_call(driver, "cuMemcpyDtoHAsync", code);
+            report_call(driver, function, code);
             Refused
         })
     }
 
-    /// Gives everything back to the driver; stops, quietly, when the driver is gone.
-    pub fn release(&self, driver: &Driver) -> Result {
-        let Some(ready) = self.ready.get() else { return Ok(()) };
-        unless_gone(driver.set_current(ready.context))?;
-        self.memory.release(driver)?;
+    /// Gives everything back to the driver. The first call that fails is reported; if it says that the driver is gone,
+    /// nothing is, and nothing more is tried.
+    pub fn release(&self, driver: &Driver) {
+        let Some(ready) = self.ready.get() else { return };
+        let mut told = false;
+        let mut freed = |result: Result, function: &str| {
+            match result {
+                Err(Failed(code)) if is_gone(code) => return result,
+                Err(_) if !told => told = !check(driver, result, function),
+                _ => {}
+            }
+            Ok(())
+        };
+        // There is nobody to tell that the driver is gone.
+        let _ = self.release_objects(driver, ready, &mut freed).and_then(|()| {
+            // SAFETY: retained once by `retain`.
+            freed(unsafe { driver.device_primary_ctx_release(ready.device) }, "cuDevicePrimaryCtxRelease")
+        });
+    }
+
+    /// Gives back what belongs to the device's context.
+    fn release_objects(
+        &self,
+        driver: &Driver,
+        ready: &Ready,
+        freed: &mut impl FnMut(Result, &str) -> Result,
+    ) -> Result {
+        let entered = driver.set_current(ready.context);
+        freed(entered, "cuCtxSetCurrent")?;
+        if entered.is_err() {
+            // All of it goes with the context.
+            return Ok(());
+        }
+        self.memory.release(driver, &mut *freed)?;
         for image in std::mem::take(&mut *self.images.lock()) {
             // SAFETY: loaded once, and the program is over.
-            unless_gone_or(driver, unsafe { driver.module_unload(image.module()) }, "cuModuleUnload")?;
+            freed(unsafe { driver.module_unload(image.module()) }, "cuModuleUnload")?;
         }
         for stream in self.streams.drain() {
             // SAFETY: made by this pool, and destroyed once.
-            unless_gone_or(driver, unsafe { driver.stream_destroy(stream as CUstream) }, "cuStreamDestroy")?;
+            freed(unsafe { driver.stream_destroy(stream as CUstream) }, "cuStreamDestroy")?;
         }
         for event in self.events.drain() {
             // SAFETY: as for the streams.
-            unless_gone_or(driver, unsafe { driver.event_destroy(event as CUevent) }, "cuEventDestroy")?;
+            freed(unsafe { driver.event_destroy(event as CUevent) }, "cuEventDestroy")?;
         }
-        let mut device = 0;
-        // SAFETY: `device` may be written to, and the context is current.
-        unless_gone_or(driver, unsafe { driver.ctx_get_device(&raw mut device) }, "cuCtxGetDevice")?;
-        // SAFETY: retained once by `retain`.
-        unless_gone_or(driver, unsafe { driver.device_primary_ctx_release(device) }, "cuDevicePrimaryCtxRelease")
+        // LLVM's last question; the answer is known.
+        let mut device = ready.device;
+        // SAFETY: `device` may be written to.
+        freed(unsafe { driver.ctx_get_device(&raw mut device) }, "cuCtxGetDevice")
     }
 }
 
@@ -499,19 +524,4 @@ pub fn ok(driver: &Driver, result: Result, function: &str) -> Done {
 
 fn is_gone(code: u32) -> bool {
     matches!(code, codes::DEINITIALIZED | codes::INVALID_CONTEXT | codes::CONTEXT_IS_DESTROYED)
-}
-
-/// Passes on only that the driver is gone.
-pub fn unless_gone(result: Result) -> Result {
-    match result {
-        Err(Failed(code)) if is_gone(code) => result,
-        _ => Ok(()),
-    }
-}
-
-/// As [`unless_gone`]; any other failure is reported.
-fn unless_gone_or(driver: &Driver, result: Result, function: &str) -> Result {
-    unless_gone(result)?;
-    check(driver, result, function);
-    Ok(())
 }

@@ -3,13 +3,12 @@
 //! Each catches a panic, says which function had it, and answers that function's failed value. Bad device numbers, null
 //! pointers and negative sizes are refused with one line.
 
-use crate::device::{Done, Refused};
+use crate::device::{Direction, Done, Refused};
 use crate::info::print_device_info;
-use crate::launch::Region;
 use crate::module::{self, Loading};
 use crate::plugin::{plugin, stop};
 use crate::report::{self, report};
-use omptarget_abi::{AsyncInfo, DeviceImage, DeviceInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, TargetTable};
+use omptarget_abi::{AsyncInfo, DeviceImage, DeviceInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable};
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
@@ -96,6 +95,9 @@ macro_rules! export_code {
 fn at_once(number: i32, issue: impl FnOnce(&mut AsyncInfo) -> Done) -> Done {
     let mut info = AsyncInfo { queue: null_mut() };
     let issued = issue(&mut info);
+    if info.queue.is_null() {
+        return issued;
+    }
     // The stream goes back to its pool even if nothing was issued on it.
     let synchronized = plugin().synchronize(number, &mut info);
     issued.and(synchronized)
@@ -172,47 +174,61 @@ export_code! {
     }
 }
 
+/// Copies between the host and a device on the queue of `info`.
+///
+/// # Safety
+///
+/// The ranges are valid, the host's until the queue has been synchronised.
+unsafe fn copy(
+    number: i32,
+    direction: Direction,
+    host: *mut c_void,
+    target: *mut c_void,
+    size: usize,
+    info: &mut AsyncInfo,
+) -> Done {
+    let (device, driver) = plugin().device(number)?;
+    // SAFETY: the same contract.
+    unsafe { device.copy(driver, direction, host, target, size, info) }
+}
+
 export_code! {
     /// Copies to a device on a queue.
     fn __tgt_rtl_data_submit_async(number: i32, target: *mut c_void, host: *mut c_void, size: i64, info: *mut AsyncInfo) |function| {
-        let (device, driver) = plugin().device(number)?;
         let (size, mut info) = (bytes(size, function)?, given(info, "the async info", function)?);
         // SAFETY: the call's own, by the function's contract.
         let info = unsafe { info.as_mut() };
         // SAFETY: the ranges are valid, by the function's contract.
-        unsafe { device.submit(driver, target, host, size, info) }
+        unsafe { copy(number, Direction::ToDevice, host, target, size, info) }
     }
 }
 
 export_code! {
     /// Copies to a device and waits.
     fn __tgt_rtl_data_submit(number: i32, target: *mut c_void, host: *mut c_void, size: i64) |function| {
-        let (device, driver) = plugin().device(number)?;
         let size = bytes(size, function)?;
         // SAFETY: the ranges are valid, by the function's contract.
-        at_once(number, |info| unsafe { device.submit(driver, target, host, size, info) })
+        at_once(number, |info| unsafe { copy(number, Direction::ToDevice, host, target, size, info) })
     }
 }
 
 export_code! {
     /// Copies from a device on a queue.
     fn __tgt_rtl_data_retrieve_async(number: i32, host: *mut c_void, target: *mut c_void, size: i64, info: *mut AsyncInfo) |function| {
-        let (device, driver) = plugin().device(number)?;
         let (size, mut info) = (bytes(size, function)?, given(info, "the async info", function)?);
         // SAFETY: the call's own, by the function's contract.
         let info = unsafe { info.as_mut() };
         // SAFETY: the ranges are valid, by the function's contract.
-        unsafe { device.retrieve(driver, host, target, size, info) }
+        unsafe { copy(number, Direction::FromDevice, host, target, size, info) }
     }
 }
 
 export_code! {
     /// Copies from a device and waits.
     fn __tgt_rtl_data_retrieve(number: i32, host: *mut c_void, target: *mut c_void, size: i64) |function| {
-        let (device, driver) = plugin().device(number)?;
         let size = bytes(size, function)?;
         // SAFETY: the ranges are valid, by the function's contract.
-        at_once(number, |info| unsafe { device.retrieve(driver, host, target, size, info) })
+        at_once(number, |info| unsafe { copy(number, Direction::FromDevice, host, target, size, info) })
     }
 }
 

@@ -9,10 +9,10 @@ use std::ffi::{CStr, c_char};
 pub fn print_device_info(driver: &Driver, number: i32) {
     use Attribute as A;
     let (mut device, mut version) = (0, 0);
-    // SAFETY: `device` may be written to. LLVM's line names another function.
-    check(driver, unsafe { driver.device_get(&raw mut device, number) }, "cuCtxGetDevice");
+    // SAFETY: `device` may be written to.
+    check(driver, unsafe { driver.device_get(&raw mut device, number) }, "cuDeviceGet");
     // SAFETY: `version` may be written to; without an answer it is 0.
-    let _ = unsafe { driver.driver_get_version(&raw mut version) };
+    check(driver, unsafe { driver.driver_get_version(&raw mut version) }, "cuDriverGetVersion");
     let attribute = |attribute| {
         let mut value = 0;
         // SAFETY: `value` may be written to.

@@ -5,29 +5,10 @@ use crate::driver::{Driver, codes};
 use crate::env::Settings;
 use crate::module::{ExecutionMode, Kernel};
 use crate::report::{self, Address, dp, report};
-use omptarget_abi::AsyncInfo;
+use omptarget_abi::{AsyncInfo, Region};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
-
-/// A region as the runtime asks for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Region {
-    /// Its entry point: a [`Kernel`].
-    pub entry: *mut c_void,
-    /// Device addresses, `count` of them.
-    pub arguments: *mut *mut c_void,
-    /// What to add to each.
-    pub offsets: *mut isize,
-    /// Number of arguments.
-    pub count: i32,
-    /// Teams asked for, 0 if none were.
-    pub teams: i32,
-    /// Threads a team at most, 0 if nobody said.
-    pub thread_limit: i32,
-    /// Iterations of the loop, 0 if unknown.
-    pub trip_count: u64,
-}
 
 /// Threads of a block before the kernel's own limit.
 fn threads(region: &Region, mode: ExecutionMode, limits: &Limits) -> i32 {

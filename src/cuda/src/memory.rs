@@ -31,7 +31,25 @@ impl Kind {
     }
 }
 
-/// All memory of one device. Its context is the caller's business.
+/// The driver, and the context that a device's memory is in.
+#[derive(Clone, Copy)]
+pub struct Place<'d> {
+    /// The driver.
+    pub driver: &'d Driver,
+    /// A `CUcontext`.
+    pub context: usize,
+}
+
+impl Place<'_> {
+    /// Makes the context the current one; what fails is reported.
+    fn enter(self) -> Result {
+        let current = self.driver.set_current(self.context);
+        check(self.driver, current, "cuCtxSetCurrent");
+        current
+    }
+}
+
+/// All memory of one device. The driver is called only for what the manager does not have.
 #[derive(Debug)]
 pub struct Memory {
     /// Every block that the driver gave and has not got back.
@@ -85,17 +103,17 @@ impl Memory {
     }
 
     /// Allocates `size` bytes of `kind`; null if there is none, which has been reported.
-    pub fn allocate(&self, driver: &Driver, kind: Kind, size: usize) -> *mut c_void {
+    pub fn allocate(&self, place: Place<'_>, kind: Kind, size: usize) -> *mut c_void {
         if size == 0 {
             return null_mut();
         }
         if kind != Kind::Device || self.threshold == 0 {
-            return self.take(driver, kind, size, None).map_or(null_mut(), |address| address as *mut c_void);
+            return self.take(place, kind, size, None).map_or(null_mut(), |address| address as *mut c_void);
         }
         dp!("MemoryManagerTy::allocate: size {size} with host pointer {}.", Address(0));
         if size > self.threshold {
             dp!("{size} is greater than the threshold {}. Allocate it directly from device", self.threshold);
-            let address = self.take_or_free_and_take(driver, size, None);
+            let address = self.take_or_free_and_take(place, size, None);
             dp!("Got target pointer {}. Return directly.", Address(address.unwrap_or(0)));
             return address.unwrap_or(0) as *mut c_void;
         }
@@ -109,7 +127,7 @@ impl Memory {
             return address as *mut c_void;
         }
         dp!("Cannot find a node in the FreeLists. Allocate on device.");
-        let Some(address) = self.take_or_free_and_take(driver, size, Some(size)) else { return null_mut() };
+        let Some(address) = self.take_or_free_and_take(place, size, Some(size)) else { return null_mut() };
         dp!("Node address {}, target pointer {}, size {size}", Address(self.node_of(address)), Address(address));
         address as *mut c_void
     }
@@ -126,7 +144,7 @@ impl Memory {
 
     /// Frees a block, or keeps it for reuse. False if the driver refused or the block is free already, which has been
     /// reported.
-    pub fn free(&self, driver: &Driver, address: usize) -> bool {
+    pub fn free(&self, place: Place<'_>, address: usize) -> bool {
         let block = self.live.lock().get(&address).copied();
         let managed = self.threshold != 0;
         if managed {
@@ -145,36 +163,51 @@ impl Memory {
         if managed {
             dp!("Cannot find its node. Delete it on device directly.");
         }
+        self.give_back(place, address)
+    }
+
+    /// Gives a block back to the driver. False if the driver refused, which has been reported; the block is as it was.
+    fn give_back(&self, place: Place<'_>, address: usize) -> bool {
+        if place.enter().is_err() {
+            return false;
+        }
         // Out of the list before the driver may hand the address out again.
-        let kind = self.live.lock().remove(&address).map_or(Kind::Device, |block| block.kind);
-        let freed = to_driver(driver, kind, address);
+        let block = self.live.lock().remove(&address);
+        let (freed, function) = to_driver(place.driver, block.map_or(Kind::Device, |block| block.kind), address);
         if freed.is_err()
             && let Some(block) = block
         {
             self.live.lock().insert(address, block);
         }
-        freed.is_ok()
+        check(place.driver, freed, function)
     }
 
-    fn take_or_free_and_take(&self, driver: &Driver, size: usize, managed: Option<usize>) -> Option<usize> {
-        if let Some(address) = self.take(driver, Kind::Device, size, managed) {
+    fn take_or_free_and_take(&self, place: Place<'_>, size: usize, managed: Option<usize>) -> Option<usize> {
+        if let Some(address) = self.take(place, Kind::Device, size, managed) {
             return Some(address);
         }
         dp!("Failed to get memory on device. Free all memory in FreeLists and try again.");
         for bucket in &self.free {
-            for address in std::mem::take(&mut *bucket.lock()).into_values().flatten() {
-                self.live.lock().remove(&address);
-                let _ = to_driver(driver, Kind::Device, address);
+            // The bucket is locked for this line only.
+            let kept = std::mem::take(&mut *bucket.lock());
+            for (size, addresses) in kept {
+                for address in addresses {
+                    if !self.give_back(place, address) {
+                        bucket.lock().entry(size).or_default().push_back(address);
+                    }
+                }
             }
         }
-        let address = self.take(driver, Kind::Device, size, managed);
+        let address = self.take(place, Kind::Device, size, managed);
         if address.is_none() {
             dp!("Still cannot get memory on device probably because the device is OOM.");
         }
         address
     }
 
-    fn take(&self, driver: &Driver, kind: Kind, size: usize, managed: Option<usize>) -> Option<usize> {
+    fn take(&self, place: Place<'_>, kind: Kind, size: usize, managed: Option<usize>) -> Option<usize> {
+        place.enter().ok()?;
+        let driver = place.driver;
         let (mut device, mut host) = (0, null_mut());
         let (allocated, function) = match kind {
             // SAFETY: `device` may be written to.
@@ -198,32 +231,28 @@ impl Memory {
         Some(address)
     }
 
-    /// Gives everything back, used or not; stops at once when the driver is gone.
-    pub fn release(&self, driver: &Driver) -> Result {
+    /// Gives everything back, used or not, and tells `freed` what came of each; stops at once when that says so.
+    pub fn release(&self, driver: &Driver, mut freed: impl FnMut(Result, &str) -> Result) -> Result {
         for bucket in &self.free {
             bucket.lock().clear();
         }
         let live = std::mem::take(&mut *self.live.lock());
         for (address, block) in live {
-            crate::device::unless_gone(to_driver_code(driver, block.kind, address))?;
+            let (result, function) = to_driver(driver, block.kind, address);
+            freed(result, function)?;
         }
         Ok(())
     }
 }
 
-fn to_driver_code(driver: &Driver, kind: Kind, address: usize) -> Result {
+/// Frees a block; the result is that of the driver's function of this name.
+fn to_driver(driver: &Driver, kind: Kind, address: usize) -> (Result, &'static str) {
     match kind {
         // SAFETY: the driver gave this block, and it is freed once: it was taken out of the list.
-        Kind::Device | Kind::Shared => unsafe { driver.mem_free(address as u64) },
+        Kind::Device | Kind::Shared => (unsafe { driver.mem_free(address as u64) }, "cuMemFree"),
         // SAFETY: as above, and it is pinned host memory.
-        Kind::Host => unsafe { driver.mem_free_host(address as *mut c_void) },
+        Kind::Host => (unsafe { driver.mem_free_host(address as *mut c_void) }, "cuMemFreeHost"),
     }
-}
-
-fn to_driver(driver: &Driver, kind: Kind, address: usize) -> Result {
-    let freed = to_driver_code(driver, kind, address);
-    check(driver, freed, if kind == Kind::Host { "cuMemFreeHost" } else { "cuMemFree" });
-    freed
 }
 
 /// Reports a driver call that failed, as LLVM does. True if it did not.

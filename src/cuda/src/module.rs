@@ -1,9 +1,9 @@
 //! Device images: the check, loading, and the table of their kernels and globals.
 
 use crate::device::{Device, Done, Refused, ok, report_call};
-use crate::driver::{CUdeviceptr, CUfunction, CUmodule, Driver, Failed};
+use crate::driver::{CUdeviceptr, CUfunction, CUmodule, Driver, Failed, codes};
 use crate::env::Settings;
-use crate::report::{self, Address, dp, report};
+use crate::report::{Address, dp, report};
 use object::read::elf::{ElfFile32, ElfFile64};
 use omptarget_abi::{DeviceImage, OffloadEntry, REQUIRES_UNIFIED_SHARED_MEMORY, TargetTable};
 use std::ffi::{CStr, CString, c_void};
@@ -211,7 +211,7 @@ impl Device {
         let shown = name.to_string_lossy();
         let (address, size) = find_global(with.driver, module, name).map_err(|Failed(code)| {
             report!("Loading global '{shown}' Failed");
-            report::driver_error(with.driver, code);
+            report_call(with.driver, "cuModuleGetGlobal", code);
             Refused
         })?;
         if size != entry.size {
@@ -242,7 +242,7 @@ impl Device {
         let found = unsafe { driver.module_get_function(&raw mut function, module, name.as_ptr()) };
         found.map_err(|Failed(code)| {
             report!("Loading '{shown}' Failed");
-            report::driver_error(driver, code);
+            report_call(driver, "cuModuleGetFunction", code);
             Refused
         })?;
         dp!("Entry point {} maps to {shown} ({})", Address(index), Address(function.addr()));
@@ -255,7 +255,7 @@ impl Device {
         name.extend(b"_exec_mode\0");
         let name = CString::from_vec_with_nul(name).expect("no NUL inside a C string");
         let shown = name.to_string_lossy();
-        let Ok((address, size)) = find_global(driver, module, &name) else {
+        let Some((address, size)) = find_optional(driver, module, &name)? else {
             dp!("Loading global exec_mode '{shown}' - symbol missing, using default value GENERIC (1)");
             return Ok(ExecutionMode::GENERIC);
         };
@@ -273,7 +273,7 @@ impl Device {
                 Address(host.addr()),
                 Address(address as usize)
             );
-            report::driver_error(driver, code);
+            report_call(driver, "cuMemcpyDtoH", code);
             Refused
         })?;
         Ok(mode)
@@ -286,7 +286,7 @@ impl Device {
         let devices = u32::try_from(with.devices).expect("the driver counts in int");
         // `DeviceEnvironmentTy`: debug kind, number of devices, number of this one, dynamic shared memory.
         let environment = [with.settings.device_debug, devices, self.number() as u32, with.settings.shared_memory];
-        let Ok((address, size)) = find_global(with.driver, module, name) else {
+        let Some((address, size)) = find_optional(with.driver, module, name)? else {
             dp!("Finding global device environment '{shown}' - symbol missing.");
             dp!("Continue, considering this is a device RTL which does not accept environment setting.");
             return Ok(());
@@ -317,4 +317,16 @@ fn find_global(driver: &Driver, module: CUmodule, name: &CStr) -> Result<(CUdevi
     // SAFETY: both may be written to, the module is loaded.
     unsafe { driver.module_get_global(&raw mut address, &raw mut size, module, name.as_ptr()) }?;
     Ok((address, size))
+}
+
+/// A global that an image need not have. That it has none is one answer of the driver, and a failure is another.
+fn find_optional(driver: &Driver, module: CUmodule, name: &CStr) -> Done<Option<(CUdeviceptr, usize)>> {
+    match find_global(driver, module, name) {
+        Ok(found) => Ok(Some(found)),
+        Err(Failed(codes::NOT_FOUND)) => Ok(None),
+        Err(Failed(code)) => {
+            report_call(driver, "cuModuleGetGlobal", code);
+            Err(Refused)
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! The plugin as a whole: the driver, the settings and the devices, from the library's loading to its end.
 
-use crate::device::{Device, Done, Refused, ok};
+use crate::device::{Device, Done, Refused, ok, report_call};
 use crate::driver::{Driver, Failed, Missing, codes};
 use crate::env::Settings;
-use crate::memory::{Kind, check};
+use crate::memory::{Kind, Place, check};
 use crate::report::{self, Address, dp, report};
 use omptarget_abi::AsyncInfo;
 use parking_lot::Mutex;
@@ -95,15 +95,15 @@ impl Plugin {
             report!("Invalid target data allocation kind or requested allocator not implemented yet");
             return Err(Refused);
         };
-        device.enter(driver)?;
-        Ok(device.memory().allocate(driver, kind, size))
+        let place = Place { driver, context: device.context()?.addr() };
+        Ok(device.memory().allocate(place, kind, size))
     }
 
     /// Frees memory.
     pub fn free(&self, number: i32, memory: *mut c_void) -> Done {
         let (device, driver) = self.device(number)?;
-        device.enter(driver)?;
-        if device.memory().free(driver, memory.addr()) { Ok(()) } else { Err(Refused) }
+        let place = Place { driver, context: device.context()?.addr() };
+        if device.memory().free(place, memory.addr()) { Ok(()) } else { Err(Refused) }
     }
 
     /// Waits for a call's stream, on the device that it belongs to.
@@ -154,7 +154,7 @@ impl Plugin {
                 Address(source as usize),
                 Address(target as usize)
             );
-            report::driver_error(driver, code);
+            report_call(driver, "cuMemcpyPeerAsync", code);
         }
         // SAFETY: as above; the driver finds the devices by the addresses.
         unsafe { driver.memcpy_dtod_async(target, source, size, stream) }.map_err(|Failed(code)| {
@@ -163,7 +163,7 @@ impl Plugin {
                 Address(source as usize),
                 Address(target as usize)
             );
-            crate::device::report_call(driver, "cuMemcpyDtoDAsync", code);
+            report_call(driver, "cuMemcpyDtoDAsync", code);
             Refused
         })
     }
@@ -201,11 +201,7 @@ impl Plugin {
 
     fn release(&self) {
         let Some(driver) = &self.driver else { return };
-        for device in &self.devices {
-            if device.release(driver).is_err() {
-                return;
-            }
-        }
+        self.devices.iter().for_each(|device| device.release(driver));
     }
 }
 

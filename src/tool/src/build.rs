@@ -23,7 +23,7 @@ use crate::{artifact, paths, plugin, process, progress, setup};
 const SOURCES: [&str; 6] = ["api", "device", "interface", "interop", "omptarget", "rtl"];
 
 /// As LLVM's own release build compiles them, with the debug output that a release leaves out.
-const FLAGS: [&str; 8] = [
+pub(crate) const FLAGS: [&str; 8] = [
     "-std=c++14",
     "-O3",
     "-DNDEBUG",

@@ -387,7 +387,7 @@ pub fn report(device: Device, parts: Parts, arch: gpu::Arch) -> Result<bool> {
             args.extend([source.into(), "-o".into(), exe.clone().into()]);
             args.extend(program::link_args(&libs));
             ensure!(wrap::run("clang-14", &args)?, "{SOURCE} does not compile");
-            let mut command = program::command_with(&exe, &[&driver, &libs.dir]);
+            let mut command = program::command_in(&exe, &[driver, libs.dir.clone()]);
             command.env("EMU_TRACE", &trace).env("EMU_ACCOUNT", "1");
             command
         }

@@ -286,7 +286,7 @@ fn accepted(out: &Path, driver: &Path) -> Result<Totals> {
         let exe = out.join("programs").join(Path::new(source).file_stem().unwrap_or_default());
         for form in [Core::Stock, Core::Rust] {
             let [plugin, core] = ["plugin", "core"].map(|part| out.join(part).join(form.name()));
-            let mut command = program::command_with(&exe, &[driver, &plugin, &core]);
+            let mut command = program::command_in(&exe, &[driver.to_owned(), plugin, core]);
             let output = command.env("LIBOMPTARGET_DEBUG", "1").env("OMP_TARGET_OFFLOAD", "mandatory").output();
             let output = output.with_context(|| format!("cannot run {}", exe.display()))?;
             let log = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod artifact;
 pub mod build;
+pub mod calls;
 pub mod core;
 pub mod demo;
 pub mod doctor;
@@ -29,4 +30,4 @@ mod apt;
 
 // What the emulated CUDA device asks of an image is written down once, with the device.
 #[path = "../../../tests/cuda-emulator/src/tag.rs"]
-mod tag;
+pub mod tag;

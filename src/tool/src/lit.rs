@@ -44,8 +44,9 @@ pub struct Place {
     target: &'static str,
     compilers: [String; 2],
     /// Where libraries are looked for before the core's folder.
-    dirs: Vec<PathBuf>,
-    environment: &'static [(&'static str, &'static str)],
+    pub dirs: Vec<PathBuf>,
+    /// What is set for each test's program.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 impl Place {
@@ -59,11 +60,16 @@ impl Place {
     pub fn emulated(plugin: Core) -> Result<Self> {
         let this = std::env::current_exe().context("cannot find this program")?;
         let mut dirs = vec![emulator::ensure()?];
-        if plugin == Core::Rust {
-            dirs.push(plugin::ensure()?);
-        }
         // libomp 14's hidden helper tasks have races of their own, and it runs out of thread slots.
-        let environment = &[("LIBOMP_USE_HIDDEN_HELPER_TASK", "0"), ("OMP_NUM_THREADS", "6")];
+        const LIBOMP: [(&str, &str); 2] = [("LIBOMP_USE_HIDDEN_HELPER_TASK", "0"), ("OMP_NUM_THREADS", "6")];
+        let environment: &'static [(&str, &str)] = match plugin {
+            Core::Rust => {
+                dirs.push(plugin::ensure()?);
+                // A program that leaves something on the device fails.
+                const { &[LIBOMP[0], LIBOMP[1], ("EMU_ACCOUNT", "strict")] }
+            }
+            Core::Stock => &LIBOMP,
+        };
         let compilers = ["cc", "c++"].map(|compiler| format!("{} {compiler}", this.display()));
         Ok(Self { target: CUDA_TARGET, compilers, dirs, environment })
     }
@@ -129,6 +135,7 @@ pub struct Test {
 pub struct Wrapper<'a>(pub &'a str);
 
 /// Runs the tests whose names match `filter`, a regular expression, in a folder of `name` below `target/omptarget/lit`.
+/// There may be none, see [`some`].
 pub fn suite(
     libs: &Libs,
     place: &Place,
@@ -163,6 +170,11 @@ pub fn suite(
         Err(_) if ran => Vec::new(),
         Err(_) => bail!("lit failed: {}", process::first_error(errors.as_bytes()).unwrap_or_default()),
     };
+    Ok(tests)
+}
+
+/// Refuses a filter that no test's name matches.
+pub fn some(tests: Vec<Test>, filter: Option<&str>) -> Result<Vec<Test>> {
     ensure!(!tests.is_empty(), "no test of LLVM's has a name that matches {}", filter.unwrap_or_default());
     Ok(tests)
 }
@@ -227,9 +239,10 @@ fn site_config(libs: &Libs, place: &Place, dir: &Path, wrapper: Option<Wrapper>)
     if let Some(Wrapper(start)) = wrapper {
         text += &format!(
             "start = {start:?}\n\
-             runs = {{\"%libomptarget-run-{TARGET}\": start + \" %t\",\n\
-             \x20       \"%libomptarget-run-fail-{TARGET}\": \"%not --crash \" + start + \" %t\"}}\n\
-             config.substitutions = [(name, runs.get(name, value)) for name, value in config.substitutions]\n"
+             runs = {{\"%libomptarget-run-{target}\": start + \" %t\",\n\
+             \x20       \"%libomptarget-run-fail-{target}\": \"%not --crash \" + start + \" %t\"}}\n\
+             config.substitutions = [(name, runs.get(name, value)) for name, value in config.substitutions]\n",
+            target = place.target
         );
     }
     Ok(text)
@@ -276,7 +289,7 @@ pub fn report(
         };
         let mut tally = Tally::default();
         for _ in 0..repeat.max(1) {
-            let tests = suite(&libs, &place, &name, filter, None)?;
+            let tests = some(suite(&libs, &place, &name, filter, None)?, filter)?;
             tests.into_iter().map(|test| without_gpu(test, device)).for_each(|test| tally.add(test));
         }
         tallies.push((core, tally));
@@ -305,7 +318,7 @@ pub fn report(
 }
 
 /// A test that needs a GPU is not supported on the emulated one; says so.
-fn without_gpu(test: Test, device: Device) -> Test {
+pub fn without_gpu(test: Test, device: Device) -> Test {
     let reason = NEED_A_GPU.iter().find(|(name, _)| device == Device::CudaEmulated && *name == test.name);
     match reason {
         Some((name, why)) if test.outcome == Outcome::Failed => {

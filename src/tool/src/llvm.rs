@@ -42,6 +42,19 @@ const RELEASE: [(&str, &str); 18] = [
     ("src/rtl.cpp", "c44b2d64d7a1b48474e40d633ef9555beaac1c6b83816bb99ba1e5e6e0c68f5d"),
 ];
 
+/// The same for what LLVM's CUDA plugin is compiled from; see [`Tree::check_cuda_plugin`].
+const CUDA_PLUGIN: [(&str, &str); 6] = [
+    (
+        "plugins/common/MemoryManager/MemoryManager.h",
+        "c6059d53bca90e3f501bfdea7d08e9a00215edbda90ab5642c9d981a9930dc95",
+    ),
+    ("plugins/common/elf_common/elf_common.cpp", "012de13c0d7d2ac1109f6944a92156fd0b1d90c8c106c5d4c86999725cd8d108"),
+    ("plugins/common/elf_common/elf_common.h", "c943f6141cb5d73f1a8bdcf6f9fb9e7021d80658f7c6db28ced85ee4405db839"),
+    ("plugins/cuda/dynamic_cuda/cuda.cpp", "6a6694f8ed89bc704e2465bae198d010d178366c9cbadd74cdffad866ff921a1"),
+    ("plugins/cuda/dynamic_cuda/cuda.h", "1d32abf5feb7bd921884b92f61bee68f463eb532c200ab636f1d6bfc242a15c2"),
+    ("plugins/cuda/src/rtl.cpp", "0f636ef83d2b43495ce0d6c432210229433a21deabfc989909e01c959044f5ec"),
+];
+
 /// Files under `openmp/` that tell a version where the tree names none itself; the first that is there decides.
 const SIGNS: [(&str, &str); 5] = [
     ("libomptarget/src/OpenMP", "18 or later"),
@@ -76,12 +89,22 @@ impl Tree {
     /// Refuses a tree of which a file that we compile, replace or rely on is not as released. `allow_patched` makes
     /// that a warning; a missing file stays an error.
     pub fn check(&self, allow_patched: bool) -> Result<()> {
+        self.check_files(&RELEASE, allow_patched)
+    }
+
+    /// Refuses a tree of which a file that LLVM's CUDA plugin is compiled from is not as released.
+    pub fn check_cuda_plugin(&self) -> Result<()> {
+        self.check_files(&RELEASE, false)?;
+        self.check_files(&CUDA_PLUGIN, false)
+    }
+
+    fn check_files(&self, files: &[(&str, &str)], allow_patched: bool) -> Result<()> {
         let mut patched = Vec::new();
-        for (file, hash) in RELEASE {
+        for (file, hash) in files {
             let path = self.libomptarget().join(file);
             ensure!(path.is_file(), "the LLVM tree is not complete: {} is missing", path.display());
             let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            if sha256(&content) != hash {
+            if sha256(&content) != *hash {
                 patched.push(format!("libomptarget/{file}"));
             }
         }

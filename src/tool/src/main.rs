@@ -9,8 +9,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
 use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
+use omptarget_tool::logdiff::{self, Sides};
 use omptarget_tool::{
-    abi, build, demo, doctor, emulator, gpu, install, logdiff, paths, program, retarget, setup, stress, test, wrap,
+    abi, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, stress, test, wrap,
 };
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
@@ -205,17 +206,25 @@ Examples:
         /// Only programs whose names match this regular expression
         filter: Option<String>,
     },
-    /// Run a program on both cores and compare their debug logs, its output and its exit status
+    /// Run a program on both cores, or both CUDA plugins, and compare their debug logs, its output and its exit status
     #[command(after_help = "\
 Addresses are named by first appearance, so that only real differences count. The exit code is 1 when something differs.
+With --plugins the program runs on the emulated CUDA device; the calls of its driver are compared one by one too, and what
+our plugin leaves at exit is counted. tests/DIFFERENCES.md lists what may differ. With --suite our own programs are compared
+too, and each program under three settings: debug log, all information lines, and LLVM's core in the place of ours.
 Examples:
   omptarget logdiff tests/programs/demo.c
   omptarget logdiff --info 63 --flag=-fopenmp-version=51 x.cpp -- 100
-  omptarget logdiff --suite mapping/")]
+  omptarget logdiff --suite mapping/
+  omptarget logdiff --plugins tests/programs/demo.c
+  omptarget logdiff --plugins --suite")]
     Logdiff {
         /// The C or C++ program
         #[arg(required_unless_present = "suite")]
         file: Option<PathBuf>,
+        /// Compare LLVM's CUDA plugin with ours, on the emulated CUDA device, in place of the cores
+        #[arg(long)]
+        plugins: bool,
         /// Every program of LLVM's own tests whose name matches this regular expression [default: all]
         #[arg(
             long,
@@ -247,9 +256,7 @@ for each step without such a count. The exit code is 1 when any failed.")]
     #[command(name = logdiff::WRAPPER, hide = true)]
     CompareRun {
         #[arg(long)]
-        stock: PathBuf,
-        #[arg(long)]
-        rust: PathBuf,
+        modes: PathBuf,
         #[arg(long)]
         records: PathBuf,
         #[arg(long)]
@@ -329,20 +336,24 @@ fn run(cli: Cli) -> Result<bool> {
             let options = stress::Options { cores: core, device, plugin, runs, seed, filter: filter.as_deref() };
             return Ok(stress::report(options)?.0);
         }
-        Command::Logdiff { suite: Some(filter), .. } => {
-            return Ok(logdiff::suite(Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
+        Command::Logdiff { suite: Some(filter), plugins, .. } => {
+            return Ok(logdiff::suite(sides(plugins), Some(filter.as_str()).filter(|f| !f.is_empty()))?.0);
         }
-        Command::Logdiff { file, env, info, flag, args, .. } => {
+        Command::Logdiff { file, plugins, env, info, flag, args, .. } => {
             let info = info.map(|bits| ("LIBOMPTARGET_INFO".to_owned(), bits.to_string()));
             let env: Vec<_> = info.into_iter().chain(env).collect();
-            return logdiff::report(&file.context("no file given")?, &flag, &args, &env);
+            return logdiff::report(sides(plugins), &file.context("no file given")?, &flag, &args, &env);
         }
         Command::Test => return test::report(),
-        Command::CompareRun { stock, rust, records, test, program } => {
-            logdiff::wrapper(&stock, &rust, &records, &test, &program)?;
+        Command::CompareRun { modes, records, test, program } => {
+            logdiff::wrapper(&modes, &records, &test, &program)?;
         }
     }
     Ok(true)
+}
+
+fn sides(plugins: bool) -> Sides {
+    if plugins { Sides::Plugins } else { Sides::Cores }
 }
 
 /// Splits `K=V`.
@@ -356,7 +367,7 @@ fn exec(parts: Parts, emulated: bool, program: &[OsString]) -> Result<bool> {
     let (exe, args) = program.split_first().context("no program given")?;
     let libs = build::ensure(parts)?;
     let driver = if emulated { Some(emulator::ensure()?) } else { None };
-    let dirs: Vec<&Path> = driver.iter().chain([&libs.dir]).map(PathBuf::as_path).collect();
-    let error = program::command_with(Path::new(exe), &dirs).args(args).exec();
+    let folders: Vec<PathBuf> = driver.into_iter().chain([libs.dir]).collect();
+    let error = program::command_in(Path::new(exe), &folders).args(args).exec();
     Err(error).with_context(|| format!("cannot run {}", exe.display()))
 }

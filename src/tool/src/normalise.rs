@@ -17,6 +17,8 @@ use regex::{Captures, Regex};
 static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
     regex(concat!(
         r"Type=0x[0-9a-f]+",
+        // What a CUDA plugin's memory manager keeps of a block; only LLVM's has an address in memory.
+        r"|(?<what>\b[Nn]ode (?:address )?)0x(?<node>[0-9a-f]+)\b",
         r"|\b0x(?<address>[0-9a-f]{9,16})\b",
         // clang puts the device and inode of the source file into the names of kernels and of static variables.
         r"|(?<kernel>__omp_offloading_{1,2})[0-9a-f]+_[0-9a-f]+_",
@@ -75,11 +77,19 @@ fn regex(pattern: &str) -> Regex {
 /// Where a process whose code is position independent has its memory. Smaller and larger values in the log are data.
 const ADDRESSES: Range<u64> = 1 << 32..1 << 47;
 
+/// Such a row as it is logged, after the start of its line.
+static RAW_ROW: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?:--> |info: )0x[0-9a-f]+ 0x[0-9a-f]+ \d+ +(?:\d+|INF|-) +(?:\d+|INF|-) +"));
+
 /// The names given so far.
 #[derive(Default)]
 struct Names {
     live: BTreeMap<u64, usize>,
     given: usize,
+    nodes: BTreeMap<u64, usize>,
+    nodes_given: usize,
+    /// How many bytes a call of OpenMP's API has asked for.
+    requested: u64,
 }
 
 impl Names {
@@ -97,10 +107,47 @@ impl Names {
         self.live.retain(|address, _| !(start..end).contains(address));
     }
 
+    /// A line of a log with its names; forgets those of memory that is new or gone.
+    fn line(&mut self, line: &str) -> String {
+        if let Some(size) = line.split(" requesting ").nth(1).and_then(|rest| rest.split(" bytes").next()) {
+            self.requested = size.parse().unwrap_or(0);
+        }
+        if let Some(found) = ALLOCATED.captures(line) {
+            let (at, size) = range(&found, self.requested);
+            self.forget(at, size);
+        }
+        let named = self.apply(line);
+        if let Some(found) = FREED.captures(line) {
+            let (at, size) = range(&found, 0);
+            self.forget(at, size);
+        }
+        named
+    }
+
+    /// A line with the names that there are, and `?` for new ones.
+    fn known(&self, line: &str) -> String {
+        let replace = |found: &Captures| {
+            let digits = found.name("address").map_or("", |digits| digits.as_str());
+            self.live.get(&hex(digits)).map_or("?".to_owned(), |number| format!("<ptr{number:06}>"))
+        };
+        VARIABLE.replace_all(line, replace).into_owned()
+    }
+
     fn apply(&mut self, line: &str) -> String {
         let replace = |found: &Captures| {
             let whole = &found[0];
-            if let Some(digits) = found.name("address") {
+            if let Some(digits) = found.name("node") {
+                let (node, what) = (hex(digits.as_str()), &found["what"]);
+                if what.ends_with("address ") {
+                    // It is new, wherever it is.
+                    self.nodes.remove(&node);
+                }
+                let number = *self.nodes.entry(node).or_insert_with(|| {
+                    self.nodes_given += 1;
+                    self.nodes_given - 1
+                });
+                format!("{what}<node{number}>")
+            } else if let Some(digits) = found.name("address") {
                 match hex(digits.as_str()) {
                     address if ADDRESSES.contains(&address) => self.name(address),
                     _ => whole.to_owned(),
@@ -162,21 +209,20 @@ fn without_garbage(text: &str) -> String {
 pub fn log(text: &str) -> String {
     let text = without_garbage(text);
     let mut names = Names::default();
-    let mut requested = 0;
+    text.split_inclusive('\n').map(|line| names.line(line)).collect()
+}
+
+/// The same, for runs whose heaps differ: the rows of a table of mappings, which come by address, are sorted by their names.
+pub fn log_with_sorted_tables(text: &str) -> String {
+    let text = without_garbage(text);
+    let mut names = Names::default();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let mut result = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        if let Some(size) = line.split(" requesting ").nth(1).and_then(|rest| rest.split(" bytes").next()) {
-            requested = size.parse().unwrap_or(0);
-        }
-        if let Some(found) = ALLOCATED.captures(line) {
-            let (at, size) = range(&found, requested);
-            names.forget(at, size);
-        }
-        result.push_str(&names.apply(line));
-        if let Some(found) = FREED.captures(line) {
-            let (at, size) = range(&found, 0);
-            names.forget(at, size);
-        }
+    for part in lines.chunk_by(|a, b| RAW_ROW.is_match(a) && RAW_ROW.is_match(b)) {
+        let mut part = part.to_vec();
+        // Rows that are all new stay as they are.
+        part.sort_by_cached_key(|line| names.known(line));
+        part.into_iter().for_each(|line| result.push_str(&names.line(line)));
     }
     result
 }
@@ -212,6 +258,42 @@ mod tests {
     #[test]
     fn an_address_inside_another_range_is_a_name_of_its_own() {
         assert_eq!(log("0x00007f0000001000 0x00007f0000001008"), "<ptr0> <ptr1>");
+    }
+
+    #[test]
+    fn nodes_have_names_of_their_own() {
+        let log_of = |one: &str, two: &str| {
+            log(&format!(
+                "Node address {one}, target pointer 0x00007f0000001000, size 8\nFind one node {two} in the bucket.\n\
+                 Found its node {one}. Insert it to bucket 1.\n"
+            ))
+        };
+        let expected = "Node address <node0>, target pointer <ptr0>, size 8\nFind one node <node1> in the bucket.\n\
+                        Found its node <node0>. Insert it to bucket 1.\n";
+        assert_eq!(log_of("0x0000000000010000", "0x0000000000010010"), expected);
+        assert_eq!(log_of("0x00005571c0ffee00", "0x00005571c0ffee80"), expected);
+        assert_eq!(
+            log("Node address 0x10\nnode 0x10\nNode address 0x10\n"),
+            "Node address <node0>\nnode <node0>\nNode address <node1>\n"
+        );
+    }
+
+    #[test]
+    fn rows_of_a_table_may_be_sorted() {
+        let row = |host: &str, name: &str| {
+            format!("Libomptarget device 0 info: {host} 0x00007f0000001000 8        1           0            {name}\n")
+        };
+        let (one, two) = ("0x00005571c0ffee00", "0x00005571c0ffee80");
+        let table = |rows: [String; 2]| format!("first {one} then {two}\n{}end {two}\n", rows.concat());
+        let (up, down) = (table([row(one, "x"), row(two, "x")]), table([row(two, "x"), row(one, "x")]));
+        assert_ne!(log(&up), log(&down));
+        assert_eq!(log_with_sorted_tables(&up), log_with_sorted_tables(&down));
+        assert_eq!(log_with_sorted_tables(&up), log(&up));
+        // What a row says still counts, and only rows are sorted.
+        let other = table([row(two, "x"), row(one, "y")]);
+        assert_ne!(log_with_sorted_tables(&up), log_with_sorted_tables(&other));
+        let lines = format!("b {one}\na {one}\n");
+        assert_eq!(log_with_sorted_tables(&lines), log(&lines));
     }
 
     #[test]

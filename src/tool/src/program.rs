@@ -43,17 +43,12 @@ pub fn link_args(libs: &Libs) -> Vec<OsString> {
 
 /// A command that runs `exe` on `libs`, whether or not it was linked to them.
 pub fn command(exe: &Path, libs: &Libs) -> Command {
-    command_in(exe, &libs.dir)
+    command_in(exe, std::slice::from_ref(&libs.dir))
 }
 
-/// Like [`command`], for libraries of which only the directory is known.
-pub fn command_in(exe: &Path, dir: &Path) -> Command {
-    command_with(exe, &[dir])
-}
-
-/// Like [`command_in`], for libraries in several directories.
-pub fn command_with(exe: &Path, dirs: &[&Path]) -> Command {
-    let mut dirs: Vec<PathBuf> = dirs.iter().map(|&dir| dir.to_owned()).collect();
+/// Like [`command`], for libraries of which only the folders are known, in the order in which they are looked for.
+pub fn command_in(exe: &Path, folders: &[PathBuf]) -> Command {
+    let mut dirs = folders.to_vec();
     dirs.push(paths::machine_llvm().join("lib"));
     dirs.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut command = Command::new(exe);

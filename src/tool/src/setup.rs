@@ -71,7 +71,7 @@ pub const REQUIREMENTS: [Requirement; 13] = [
     },
     Requirement {
         package: "llvm-14-dev",
-        purpose: "LLVM's own CMake build",
+        purpose: "LLVM's own CMake build, and its CUDA plugin",
         signs: &[Sign::File("/usr/lib/llvm-14/lib/cmake/llvm/LLVMConfig.cmake")],
     },
     Requirement { package: "cmake", purpose: "LLVM's own CMake build", signs: &[Sign::Program("cmake")] },

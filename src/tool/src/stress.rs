@@ -154,8 +154,8 @@ impl Place {
 
     /// A command that runs `exe` as `seed` says.
     fn command(&self, exe: &Path, seed: u64) -> Command {
-        let dirs: Vec<&Path> = self.driver.iter().chain([&self.libs.dir]).map(PathBuf::as_path).collect();
-        let mut command = program::command_with(exe, &dirs);
+        let dirs: Vec<PathBuf> = self.driver.iter().chain([&self.libs.dir]).cloned().collect();
+        let mut command = program::command_in(exe, &dirs);
         for (name, _) in std::env::vars_os() {
             if ["OMP_", "LIBOMP", "KMP_", "EMU_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
                 command.env_remove(&name);

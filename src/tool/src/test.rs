@@ -10,8 +10,9 @@ use regex::Regex;
 
 use crate::core::{Core, Parts};
 use crate::lit::{self, Cores, Device};
+use crate::logdiff::{self, Sides};
 use crate::totals::Totals;
-use crate::{abi, build, doctor, gpu, logdiff, paths, plugin, process, stress};
+use crate::{abi, build, doctor, gpu, paths, plugin, process, stress};
 
 /// The line that each of cargo's test programs ends with.
 static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
@@ -22,17 +23,20 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 13] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
-    ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"])),
-    ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-    ("cargo test", || cargo(&["test", "--workspace", "--no-fail-fast"])),
+    ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"], &[])),
+    ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])),
+    ("cargo test", || cargo(&["test", "--workspace", "--no-fail-fast"], &[])),
+    ("models of the protocol", || ["shuttle", "loom"].iter().map(|checker| models(&[checker], &[], &[])).sum()),
+    ("thread sanitizer", thread_sanitizer),
     ("LLVM's tests on both cores", || Ok(all_of(lit::report(Cores::Both, Device::Host, Core::Rust, 1, None)?))),
     ("LLVM's tests on emulated CUDA", || {
         Ok(all_of(lit::report(Cores::Rust, Device::CudaEmulated, Core::Rust, 1, None)?))
     }),
     ("races on emulated CUDA", stress::check),
-    ("debug logs of both cores", || Ok(all_of(logdiff::suite(None)?))),
+    ("debug logs of both cores", || Ok(all_of(logdiff::suite(Sides::Cores, None)?))),
+    ("logs and calls of CUDA plugins", || Ok(all_of(logdiff::suite(Sides::Plugins, None)?))),
     ("exported symbols", exported_symbols),
     ("programs for a GPU", || Ok(all_of(gpu::report(None, gpu::Arch::default())?))),
 ];
@@ -41,6 +45,32 @@ fn exported_symbols() -> Result<Totals> {
     let libs = build::ensure(Parts { core: Core::Rust, plugin: Core::Rust })?;
     let files = [libs.library(), libs.dir.join(plugin::NAME)];
     files.iter().map(|file| Ok(Totals::one(abi::report(file, None)?))).sum()
+}
+
+/// Runs `tests/models` with some features, more arguments and an environment.
+fn models(features: &[&str], more: &[&str], environment: &[(&str, &str)]) -> Result<Totals> {
+    let features = features.join(",");
+    let args = ["test", "--release", "-p", "omptarget-models", "--features", &features];
+    cargo(&[&args, more].concat(), environment)
+}
+
+/// The models' programs on real threads, in which the sanitizer must find nothing, and a race, which it must find.
+fn thread_sanitizer() -> Result<Totals> {
+    let folder = paths::root().join("target/sanitizer");
+    let known = format!("suppressions={}", paths::root().join("tests/models/thread-sanitizer.supp").display());
+    let target_dir = folder.to_string_lossy();
+    let more = ["--target", "x86_64-unknown-linux-gnu", "--target-dir", &target_dir];
+    let environment = [
+        ("RUSTC_BOOTSTRAP", "1"),
+        ("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"),
+        ("TSAN_OPTIONS", &known),
+    ];
+    let clean = models(&["threads"], &more, &environment)?;
+    // The sanitizer's own exit code makes a failure of the passed test.
+    let planted = models(&["threads"], &[&more[..], &["--", "--ignored", "planted"]].concat(), &environment)?;
+    let found = planted == Totals { passed: 1, failed: 1, skipped: 0 };
+    println!("the planted race is {}", if found { "found" } else { "not found" });
+    Ok([clean, Totals::one(found)].into_iter().sum())
 }
 
 /// Runs every step and prints a summary. Each test of cargo, each test of LLVM's on each core, each program whose logs
@@ -87,7 +117,7 @@ fn all_of((fine, totals): (bool, Totals)) -> Totals {
 }
 
 /// Runs cargo, showing its output. Counts the tests that it reports, or else cargo itself as one check.
-fn cargo(args: &[&str]) -> Result<Totals> {
+fn cargo(args: &[&str], environment: &[(&str, &str)]) -> Result<Totals> {
     let cargo = std::env::var_os("CARGO").map_or_else(|| process::tool("cargo"), |path| Ok(path.into()))?;
     let mut command = Command::new(cargo);
     command.args(args).current_dir(paths::root()).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -95,6 +125,7 @@ fn cargo(args: &[&str]) -> Result<Totals> {
         // What `build` uses, so that nothing is compiled twice; there may be no other C++ compiler.
         command.env("CXX", "clang++-14");
     }
+    command.envs(environment.iter().copied());
     if std::io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }

@@ -51,6 +51,28 @@ fn the_demo_tells_what_the_log_says() {
 }
 
 #[test]
+fn the_plugins_make_the_same_calls_and_ours_leaves_nothing() {
+    let told = ends_with(0, &["logdiff", "--plugins", &demo_source()]);
+    assert!(told.contains("\ndifferent, and meant to be: end: memory goes back (see "), "{told}");
+    assert!(
+        told.contains("\nleft at exit by our plugin: 0 streams, 0 events, 0 allocations, 0 modules, 0 contexts, "),
+        "{told}"
+    );
+    assert!(told.lines().last().is_some_and(|line| line.starts_with("equal: 188 calls of the driver, ")), "{told}");
+}
+
+#[test]
+fn the_suite_of_plugins_has_llvms_programs_and_our_own() {
+    let told = ends_with(0, &["logdiff", "--plugins", "--suite", "mapping/pr38704.c|programs/cuda/zero_size.c"]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[1].starts_with("mapping ") && lines[2].starts_with("tests/programs/cuda "), "{told}");
+    assert!(told.contains("all 6 runs that end by themselves: 0 streams, 0 events, "), "{told}");
+    assert_eq!(told.lines().last(), Some("2 passed, 0 failed"), "{told}");
+    let none = failure(&["logdiff", "--plugins", "--suite", "no/such/test"]);
+    assert_eq!(none, "no test of LLVM's has a name that matches no/such/test");
+}
+
+#[test]
 fn lit_ends_with_the_sum_of_both_cores() {
     let told = ends_with(0, &["lit", "--core", "both", "api/omp_"]);
     assert!(told.contains("\nstock and rust agree on every test\n"), "{told}");

@@ -31,6 +31,9 @@ const WORDS: [&str; 5] = ["streams", "events", "allocations", "modules", "contex
 /// How many of each are not released.
 pub static LIVE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
+/// How many calls and kernels `EMU_FAIL` has made fail.
+static FAULTS: AtomicU64 = AtomicU64::new(0);
+
 /// How many blocks were freed under a kernel that had them as arguments; counted with `EMU_CHECK`.
 static EARLY_FREES: AtomicU64 = AtomicU64::new(0);
 
@@ -43,6 +46,25 @@ const NAMES_SHOWN: usize = 20;
 /// Counts a block that was freed too early.
 pub fn note_early_free() {
     EARLY_FREES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts a call or a kernel that was made to fail.
+pub fn note_fault() {
+    FAULTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// For a test in the same process: how many streams, events, allocations, modules and contexts there are now, and how
+/// many calls and kernels `EMU_FAIL` has made fail so far.
+///
+/// # Safety
+///
+/// `counts` is a place for six numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn emu_counts(counts: *mut [u64; 6]) {
+    let [streams, events, allocations, modules, contexts] = LIVE.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let faults = FAULTS.load(Ordering::Relaxed);
+    // SAFETY: a place for them, by this function's contract.
+    unsafe { counts.write([streams, events, allocations, modules, contexts, faults]) };
 }
 
 fn is_clean() -> bool {

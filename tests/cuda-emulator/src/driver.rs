@@ -117,13 +117,19 @@ impl Driver {
     pub fn fault(&self, call: &str) -> Option<Code> {
         let index = api::CALLS.iter().position(|(name, _)| *name == call)?;
         let nth = self.calls[index].fetch_add(1, Ordering::Relaxed) + 1;
-        self.env.faults.iter().find(|fault| fault.call == call && fault.nth == nth).map(|fault| fault.code)
+        self.fault_of(call, nth)
     }
 
     /// Counts a kernel's launch, and says how its run shall end instead.
     pub fn kernel_fault(&self) -> Option<Code> {
         let nth = self.kernels.fetch_add(1, Ordering::Relaxed) + 1;
-        self.env.faults.iter().find(|fault| fault.call == KERNEL && fault.nth == nth).map(|fault| fault.code)
+        self.fault_of(KERNEL, nth)
+    }
+
+    fn fault_of(&self, call: &str, nth: u64) -> Option<Code> {
+        let fault = self.env.faults.iter().find(|fault| fault.call == call && fault.nth == nth)?;
+        account::note_fault();
+        Some(fault.code)
     }
 
     /// The context of a device by its number.

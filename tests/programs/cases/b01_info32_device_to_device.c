@@ -4,6 +4,7 @@
 // also sees that the second step's queue is given to the device that it was made on.
 // stock: segmentation fault; the queue of the second step is given to the wrong device
 // env: LIBOMPTARGET_INFO=32
+// env: EMU_DEVICES=2
 // env: OMPTARGET_FAIL=is_data_exchangable
 // flags: -g
 // expect: PASS

@@ -1,5 +1,6 @@
 // Maps on one device after the other: an event of one must not be used on the other. LLVM 14 keeps one pool of events
 // for all devices, and aborts.
+// env: EMU_DEVICES=2
 #include "../check.h"
 
 int main(void) {

@@ -1,5 +1,6 @@
 // Copies from one device to another again and again: the second device's memory is opened to the first one once.
 // LLVM 14 asks each time, and reports an error for each but the first.
+// env: EMU_DEVICES=2
 #include "../check.h"
 
 int main(void) {

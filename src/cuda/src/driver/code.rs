@@ -13,6 +13,7 @@ pub mod codes {
     pub const DEINITIALIZED: Code = 4;
     pub const NO_DEVICE: Code = 100;
     pub const INVALID_CONTEXT: Code = 201;
+    pub const NOT_FOUND: Code = 500;
     pub const CONTEXT_IS_DESTROYED: Code = 709;
     pub const PEER_ACCESS_ALREADY_ENABLED: Code = 704;
 
