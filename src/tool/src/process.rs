@@ -103,3 +103,19 @@ pub fn first_error(stderr: &[u8]) -> Option<String> {
     };
     lines().find(says_error).or_else(|| lines().next()).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed_and_what_it_said_is_kept() {
+        let shell = |script: &str, limit: u64| {
+            run_within(Command::new("sh").args(["-c", script]), Duration::from_secs(limit)).expect("a shell")
+        };
+        let hung = shell("echo out; echo err >&2; exec sleep 600", 1);
+        assert_eq!((hung.status, &*hung.stdout, &*hung.stderr), (None, &b"out\n"[..], &b"err\n"[..]));
+        let ended = shell("exit 3", 600);
+        assert_eq!(ended.status.and_then(|status| status.code()), Some(3));
+    }
+}

@@ -206,7 +206,8 @@ fn retarget_refuses_what_has_no_image() {
 
 #[test]
 fn stress_names_the_seeds_that_go_wrong_and_shows_one_again() {
-    let name = "races/region_against_exit_data.c";
+    // LLVM's core fails here whatever the schedule.
+    let name = "races/from_and_release.c";
     let output = omptarget(&["stress", "--core", "both", "--runs", "2", name]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     // Only ours has to be right.

@@ -3,7 +3,7 @@
 #include "../check.h"
 
 int main(void) {
-  enum { TURNS = 100 };
+  enum { TURNS = 80 };
   int counter = 0;
 #pragma omp parallel for num_threads(4) schedule(static)
   for (int i = 0; i < TURNS; ++i) {
