@@ -68,10 +68,12 @@ fn complaints(program: &Program, fault: &Fault) -> Vec<String> {
     if !(aborted || told || status.success()) {
         complaints.push(format!("ends with {status}"));
     }
-    let name = if call == "kernel" { "cu" } else { plain(call) };
+    // A kernel's error is heard by whoever uses the context next; so is one that a context keeps, by another thread, which
+    // may end the program before the one that was told first has said so.
+    let any_call = call == "kernel" || is_sticky(*code) && has_threads(program.name);
+    let name = if any_call { "cu" } else { plain(call) };
     let line = format!("CUDA error: Error returned from {name}");
-    let is_name = |rest: &str| call == "kernel" || !rest.starts_with(char::is_alphanumeric);
-    // A kernel's error is heard by whoever uses the context next.
+    let is_name = |rest: &str| any_call || !rest.starts_with(char::is_alphanumeric);
     let named = stderr.lines().any(|text| text.strip_prefix(&line).is_some_and(is_name));
     // With threads, the call may not have been made so often.
     let reached = named || !stderr.contains("CUDA error") && status.success() && has_threads(program.name);
