@@ -354,8 +354,8 @@ fn judge(theirs: &[Run], ours: &Run, calls: bool) -> Result<Comparison> {
         comparison.rules.extend(rules);
         text
     };
-    // Both plugins are on one core, so that the order of its table, by addresses, is chance.
-    let normal = if calls { normalise::log_with_sorted_tables } else { normalise::log };
+    // The order of a table, by addresses, is the heap's, which the libraries use too.
+    let normal = normalise::log_with_sorted_tables;
     for (part, what) in PARTS.into_iter().enumerate() {
         let mut texts = Vec::new();
         for run in theirs {
