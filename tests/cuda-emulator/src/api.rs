@@ -62,7 +62,19 @@ fn call(name: &str, needs: Needs, args: &[Arg], body: impl FnOnce(&'static Drive
     let guarded = || -> Result<()> {
         let driver = driver::get()?;
         let before = driver.trace.as_ref().map(|_| args.iter().map(|(_, arg)| arg.before()).collect::<Vec<_>>());
-        let result = allowed(driver, name, needs).and_then(|()| body(driver));
+        let result = match fault(driver, name) {
+            Some((fault, context)) => {
+                // CUDA answers when the wait is over, also with a failure: what was queued runs no longer.
+                if WAITS.contains(&name) {
+                    let _ = body(driver);
+                }
+                if let Some(context) = context {
+                    context.fail(fault);
+                }
+                Err(fault)
+            }
+            None => allowed(driver, needs).and_then(|()| body(driver)),
+        };
         if let (Some(trace), Some(before)) = (&driver.trace, before) {
             let shown = |((name, arg), before): (&Arg, Option<Value>)| {
                 Some((*name, before.or_else(|| if result.is_ok() { arg.after() } else { None })?))
@@ -83,16 +95,23 @@ fn code_of(result: Result<()>) -> Code {
     result.err().unwrap_or(code::CUDA_SUCCESS)
 }
 
+/// The calls that wait for queued work.
+const WAITS: [&str; 2] = ["cuStreamSynchronize", "cuEventSynchronize"];
+
+/// The code that `EMU_FAIL` asks this call for, and the context that keeps it, if one does.
+fn fault(driver: &'static Driver, name: &str) -> Option<(Code, Option<&'static Context>)> {
+    if driver.gone.load(Ordering::SeqCst) {
+        return None;
+    }
+    let fault = driver.fault(name)?;
+    let context = driver.context(context::top()).ok().filter(|_| code::is_sticky(fault));
+    Some((fault, context))
+}
+
 /// Whether a call is to be done, apart from its arguments.
-fn allowed(driver: &Driver, name: &str, needs: Needs) -> Result<()> {
+fn allowed(driver: &Driver, needs: Needs) -> Result<()> {
     if driver.gone.load(Ordering::SeqCst) && needs != Needs::Nothing {
         return Err(code::CUDA_ERROR_DEINITIALIZED);
-    }
-    if let Some(fault) = driver.fault(name) {
-        if let (true, Ok(context)) = (code::is_sticky(fault), driver.context(context::top())) {
-            context.fail(fault);
-        }
-        return Err(fault);
     }
     if needs == Needs::Nothing {
         return Ok(());

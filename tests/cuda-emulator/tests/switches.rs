@@ -56,6 +56,33 @@ fn the_nth_call_fails_and_does_nothing() {
 }
 
 #[test]
+fn a_wait_that_fails_has_waited() {
+    let switches = [("EMU_FAIL", "cuStreamSynchronize:1:2,cuEventSynchronize:1:2")];
+    passes("a_wait_that_fails_has_waited", &switches, || {
+        start(0);
+        let module = load(&image()).expect("an image");
+        let (s, e) = (stream(1).expect("a stream"), event().expect("an event"));
+        let number = alloc(4).expect("memory");
+        let later = |wait: &dyn Fn() -> u32| {
+            let gate = Gate::closed();
+            ok(launch(function(module, "gated_add").expect("a kernel"), s, &[gate.address(), number.0, 5]));
+            ok(cu!(cuEventRecord(e, s)));
+            let code = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    gate.open();
+                });
+                wait()
+            });
+            assert_eq!((code, cu!(cuEventQuery(e))), (CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS));
+        };
+        later(&|| cu!(cuStreamSynchronize(s)));
+        later(&|| cu!(cuEventSynchronize(e)));
+        ok(cu!(cuStreamSynchronize(s)));
+    });
+}
+
+#[test]
 fn a_sticky_code_sticks_when_it_was_asked_for() {
     passes("a_sticky_code_sticks_when_it_was_asked_for", &[("EMU_FAIL", "cuStreamSynchronize:1:700")], || {
         start(0);
