@@ -196,7 +196,7 @@ PluginManager::PluginManager(bool UseEventsForAtomicTransfers)
 //===----------------------------------------------------------------------===//
 
 static TargetPointerResultTy result(const Answer &A, const omprs::Device *D) {
-  return {{A.is_new, A.is_host}, ListIterator(A.entry, D), A.target};
+  return {{A.is_new, A.is_host}, ListIterator(A.entry, D, A.is_counted), A.target};
 }
 
 TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtrBase, int64_t Size,

@@ -86,7 +86,7 @@ class HostDataToTargetListTy {
   const omprs::Device *D;
 
 public:
-  /// A counted handle on an entry; without one, the end of the list.
+  /// A handle on an entry; without one, the end of the list.
   class iterator : public omprs::EntryHandle {
   public:
     using omprs::EntryHandle::EntryHandle;

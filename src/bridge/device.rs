@@ -1,7 +1,7 @@
 //! `DeviceTy`, and what `PluginManager` tells the core at start-up.
 
 use super::{AsyncInfo, Void, call};
-use crate::device::{self, CopyIn, Device, TargetPointer};
+use crate::device::{self, CopyIn, Device, Handle, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
 use crate::plugin_api::Plugin;
 use crate::report;
@@ -45,10 +45,11 @@ pub mod ffi {
         force_delete: bool,
     }
 
-    /// What both answer. `entry` is a counted handle, or null.
+    /// What both answer. `entry` is null, a counted handle, or one of the call, which lives as long as that.
     struct Answer {
         target: *mut Void,
         entry: *const Entry,
+        is_counted: bool,
         is_new: bool,
         is_host: bool,
         is_last: bool,
@@ -217,9 +218,15 @@ unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void {
 }
 
 fn answer(pointer: TargetPointer<'_>, is_last: bool) -> Answer {
+    let (entry, is_counted) = match pointer.entry {
+        Some(Handle::Counted(entry)) => (entry.into_raw(), true),
+        Some(Handle::OfCall(entry)) => (entry.as_ptr().cast_const(), false),
+        None => (null(), false),
+    };
     Answer {
         target: pointer.target.cast(),
-        entry: pointer.entry.map_or(null(), device::Pin::into_raw),
+        entry,
+        is_counted,
         is_new: pointer.is_new,
         is_host: pointer.is_host,
         is_last,
@@ -264,9 +271,7 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         unified: is_unified(arguments.requires_flags),
     };
     let (pointer, is_last) = device.target_begin(&request);
-    let answer = answer(pointer, is_last);
-    device::set_held(answer.entry);
-    answer
+    answer(pointer, is_last)
 }
 
 /// # Safety
