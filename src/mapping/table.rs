@@ -387,7 +387,12 @@ impl Table {
     pub fn insert(&mut self, request: &BeginRequest, target_begin: usize, uses: &mut Uses) -> Arc<Entry> {
         let counts = RefCounts::first(request.kind, false);
         let entry = self.add(request.range, request.base, target_begin, request.name, Origin::Mapped, counts);
-        uses.count(&entry, request.kind, true);
+        if request.update {
+            uses.count(&entry, request.kind, true);
+        } else {
+            // A mapper's first component, which is never counted out.
+            uses.of(&entry).made.get_or_insert(true);
+        }
         entry
     }
 

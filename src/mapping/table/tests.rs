@@ -425,6 +425,20 @@ fn members_are_as_new_as_the_call_found_their_struct() {
 }
 
 #[test]
+fn who_makes_a_mapping_without_counting_does_not_leave_it() {
+    let mut t = Table::default();
+    let mut uses = Uses::default();
+    let component = BeginRequest { update: false, ..clause(100, 50) };
+    let entry = t.insert(&component, 0x7000, &mut uses);
+    assert!(matches!(t.begin(&component, ME, &mut uses).1, Begin::Exists { is_new: true, .. }));
+    uses.launched = true;
+    let end = EndRequest { update: false, ..exit(100, 50) };
+    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, leaving: false, .. }));
+    finish(uses);
+    assert!(entry.leaving().is_none(), "anybody may delete it");
+}
+
+#[test]
 fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     let mut t = Table::default();
     let (mut first, mut second) = (Uses::default(), Uses::default());
