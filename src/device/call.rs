@@ -107,9 +107,6 @@ pub struct CallRecord {
     pub uses: Uses,
     /// The calls that were still filling entries which this one uses, when it looked them up.
     pub unfilled: Vec<Arc<Call>>,
-    /// Pointers on their way to the device.
-    #[expect(clippy::vec_box, reason = "none may move while a copy from it is under way")]
-    places: Vec<Box<usize>>,
     /// The record that was this thread's current one before.
     outer: *mut CallRecord,
 }
@@ -131,7 +128,6 @@ impl CallRecord {
                 queue: AsyncInfo { queue: null_mut() },
                 uses: Uses::default(),
                 unfilled: Vec::new(),
-                places: Vec::new(),
                 outer: CURRENT.with(Cell::get),
             }));
             CURRENT.with(|current| current.set(record));
@@ -182,14 +178,6 @@ impl CallRecord {
         let result = call(&raw mut self.queue);
         queue.address = self.queue.queue.addr();
         result
-    }
-
-    /// Keeps `pointer` in memory until this call has been synchronised, and says where.
-    pub fn place(&mut self, pointer: usize) -> *const usize {
-        let place = Box::new(pointer);
-        let address = &raw const *place;
-        self.places.push(place);
-        address
     }
 
     /// Keeps `entry`, its device memory and its event until this call has been synchronised.

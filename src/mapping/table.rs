@@ -488,12 +488,6 @@ impl Table {
         self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
     }
 
-    /// Whether the mapping of the pointer at `host`, which `caller` was leaving, has been taken over by somebody.
-    pub fn is_taken_over(&self, host: usize, caller: Caller) -> bool {
-        let pointer = HostRange::new(host, size_of::<usize>() as i64);
-        self.look_up(pointer, false).1.is_some_and(|entry| entry.leaving() != Some(caller))
-    }
-
     /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
     pub fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
         entry.set_leaving(None);

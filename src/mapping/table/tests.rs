@@ -501,13 +501,23 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
 }
 
 #[test]
-fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
-    let mut t = table(&[(100, 50)]);
-    found(&mut t, &exit(100, 50));
-    assert!(!t.is_taken_over(108, ME));
-    t.joins(&clause(100, 50), OTHER);
-    assert!(t.is_taken_over(108, ME));
-    assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
+fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
+    let t = table(&[(100, 50)]);
+    let entry = t.exact(100).unwrap();
+    let mut transfer = entry.transfer().lock();
+    transfer.attach(8, 0x9000);
+    transfer.attach(16, 0x9000);
+    let parts = |begin, size| {
+        let parts = entry.parts(HostRange::new(begin, size), &transfer);
+        Vec::from_iter(parts.map(|part| (part.start, part.end)))
+    };
+    assert_eq!(parts(100, 50), [(0, 8), (24, 50)]);
+    assert_eq!(parts(112, 14), [(24, 26)], "a pointer reaches in");
+    assert_eq!(parts(108, 12), [], "one reaches out");
+    assert_eq!(parts(140, 0), [], "nothing of nothing");
+    assert_eq!(parts(90, 12), [(0, 2)], "nothing is mapped before");
+    assert_eq!(parts(130, -1), [(30, 50)], "nor after");
+    assert!(parts(40, 10).is_empty() && parts(150, 10).is_empty());
 }
 
 /// A known limit: nothing tells a member's look-up at the end of a data region from that of an update, so that it is
