@@ -106,8 +106,8 @@ pub mod ffi {
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
         unsafe fn associate_ptr(device: &Device, hst_ptr_begin: *mut Void, tgt_ptr_begin: *mut Void, size: i64) -> i32;
-        #[cxx_name = "isTakenOver"]
-        unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool;
+        #[cxx_name = "isAttached"]
+        unsafe fn is_attached(device: &Device, hst_ptr: *mut Void, tgt_ptr_val: *mut Void) -> bool;
         #[cxx_name = "disassociatePtr"]
         unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32;
 
@@ -298,8 +298,8 @@ unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32 {
 /// # Safety
 ///
 /// Sound with any arguments; cxx asks for it because of the pointer.
-unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool {
-    device.is_taken_over(hst_ptr.addr())
+unsafe fn is_attached(device: &Device, hst_ptr: *mut Void, tgt_ptr_val: *mut Void) -> bool {
+    device.is_attached(hst_ptr.addr(), tgt_ptr_val.addr())
 }
 
 /// # Safety

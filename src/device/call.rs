@@ -171,9 +171,6 @@ pub struct CallRecord {
     pub uses: Uses,
     /// The calls that were still filling entries which this one uses, when it looked them up.
     pub unfilled: Vec<CallId>,
-    /// Pointers on their way to the device.
-    #[expect(clippy::vec_box, reason = "none may move while a copy from it is under way")]
-    places: Vec<Box<usize>>,
     /// The record that was this thread's current one before.
     outer: *mut CallRecord,
 }
@@ -222,7 +219,6 @@ impl CallRecord {
             queue: AsyncInfo { queue: null_mut() },
             uses: Uses::default(),
             unfilled: Vec::new(),
-            places: Vec::new(),
             outer: null_mut(),
         })
     }
@@ -286,14 +282,6 @@ impl CallRecord {
         result
     }
 
-    /// Keeps `pointer` in memory until this call has been synchronised, and says where.
-    pub fn place(&mut self, pointer: usize) -> *const usize {
-        let place = Box::new(pointer);
-        let address = &raw const *place;
-        self.places.push(place);
-        address
-    }
-
     /// Keeps `entry`, its device memory and its event until this call has been synchronised.
     pub fn pin(&mut self, entry: &Arc<Entry>) {
         if !self.uses.contain(entry) {
@@ -320,7 +308,6 @@ impl CallRecord {
             self.id = next;
             self.queue.queue = null_mut();
             self.unfilled.clear();
-            self.places.clear();
             let device = Arc::as_ptr(&self.device);
             // SAFETY: the record has a handle on the device, which has one on the record from now on, until it closes.
             unsafe { &(*device).idle }.put(self);

@@ -231,7 +231,7 @@ impl Device {
                 let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
                 let entry = self.pin(Arc::new(entry));
                 let mut table = self.shared.table.lock();
-                if !table.insert(&entry, request.kind, seen, uses) {
+                if !table.insert(&entry, request, seen, uses) {
                     // Somebody was faster. The memory goes with its entry.
                     return Err(Refused::Again);
                 }
@@ -379,40 +379,36 @@ impl Device {
         if broken(Rule::RecordAfterCopy) {
             self.record_copy(transfer, record)?;
         }
-        // SAFETY: both ranges are valid by this function's contract.
-        let copied = unsafe { self.submit(target as *mut c_void, host as *mut c_void, range.size(), record) };
+        // SAFETY: the host range is valid by this function's contract.
+        let copied = unsafe { self.submit_parts(entry, transfer, range, record) };
         if copied.is_err() {
             report!("Copying data to device failed.");
         }
         copied?;
-        self.attach_again(transfer, entry, range, record)?;
         if broken(Rule::RecordAfterCopy) {
             return Ok(());
         }
         self.record_copy(transfer, record)
     }
 
-    /// Gives the pointers that have been attached in `range` their values on the device again, over which the host's
-    /// have just been copied: other calls may have attached them, and rely on them.
-    fn attach_again(&self, transfer: &Transfer, entry: &Entry, range: HostRange, record: &mut CallRecord) -> Done {
-        if broken(Rule::AttachedStay) || !entry.may_contain_attached_pointers() {
-            return Ok(());
-        }
-        let [begin, end] = [range.begin(), range.end().unwrap_or(usize::MAX)];
-        let offset_of = |host: usize| host.saturating_sub(entry.host_begin());
-        for (offset, pointer) in transfer.attached(offset_of(begin)..offset_of(end)) {
-            let (target, place) = (entry.target_begin() + offset, record.place(pointer));
-            // SAFETY: the pointer lies in the entry's memory, and its place stays until the call has been synchronised.
-            record.issue(|queue| unsafe {
-                self.shared.plugin.data_submit(
-                    target as *mut c_void,
-                    place.cast_mut().cast(),
-                    size_of::<usize>() as i64,
-                    queue,
-                )
-            })?;
-        }
-        Ok(())
+    /// Copies what is mapped of `range` to the device, but not over pointers that have been attached there: other calls
+    /// may have attached them, and their regions use them.
+    ///
+    /// # Safety
+    ///
+    /// The host range is valid until the call has been synchronised.
+    unsafe fn submit_parts(
+        &self,
+        entry: &Entry,
+        transfer: &Transfer,
+        range: HostRange,
+        record: &mut CallRecord,
+    ) -> Done {
+        self.log_submit(range.begin() as *mut c_void, entry.target_of(range.begin()) as *mut c_void, range.size());
+        in_parts(entry, transfer, range, Rule::AttachedStay, |host, target, size| {
+            // SAFETY: a part of the range, and where it is mapped.
+            record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
+        })
     }
 
     /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`add_event`](Self::add_event)
@@ -605,10 +601,16 @@ impl Device {
         OFFLOAD_FAIL
     }
 
-    /// Whether somebody has taken over the mapping of the pointer at `host`, which this thread was leaving: its host
-    /// value will be needed again.
-    pub fn is_taken_over(&self, host: usize) -> bool {
-        !broken(Rule::ShadowKept) && self.shared.table.lock().is_taken_over(host, caller())
+    /// Whether the pointer at `host` has been attached where it is mapped now, to `value`.
+    pub fn is_attached(&self, host: usize, value: usize) -> bool {
+        if broken(Rule::AttachedHere) {
+            return true;
+        }
+        let entry = self.shared.table.lock().look_up(HostRange::new(host, size_of::<usize>() as i64), false).1.cloned();
+        entry.map(|entry| self.pin(entry)).is_some_and(|entry| {
+            let attached = entry.transfer().lock().attached(host.wrapping_sub(entry.host_begin()));
+            attached == Some(value)
+        })
     }
 
     /// Loads an image: `load_binary`.
@@ -628,6 +630,12 @@ impl Device {
     /// Both ranges are `size` bytes; the host's stays valid until the call has been synchronised. `record` is the
     /// call's.
     pub unsafe fn submit(&self, target: *mut c_void, host: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
+        self.log_submit(host, target, size);
+        // SAFETY: the same contract.
+        record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
+    }
+
+    fn log_submit(&self, host: *mut c_void, target: *mut c_void, size: i64) {
         self.log_transfer(host, size, |device, host, name| {
             report::info_line(
                 device,
@@ -637,8 +645,6 @@ impl Device {
                 ),
             );
         });
-        // SAFETY: the same contract.
-        record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
     }
 
     /// As [`submit`](Self::submit), for a caller that holds no entry's lock: if the target is in an entry that this
@@ -662,8 +668,14 @@ impl Device {
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.id(), record.calls());
         event::chain_copy(&self.shared.plugin, &transfer, record)?;
-        // SAFETY: the same contract.
-        unsafe { self.submit(target, host, size, record) }?;
+        if entry.target_of(host.addr()) == target.addr() {
+            // SAFETY: the same contract.
+            unsafe { self.submit_parts(&entry, &transfer, HostRange::new(host.addr(), size), record) }?;
+        } else {
+            // An attached pointer, put back where it is already.
+            // SAFETY: the same contract.
+            unsafe { self.submit(target, host, size, record) }?;
+        }
         self.record_copy(&mut transfer, record)
     }
 
@@ -688,7 +700,8 @@ impl Device {
                 ),
             );
         });
-        let Some(entry) = self.held_at(target) else {
+        let entry = self.held_at(target).filter(|entry| entry.target_of(host.addr()) == target.addr());
+        let Some(entry) = entry else {
             // SAFETY: the same contract.
             return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
@@ -708,21 +721,11 @@ impl Device {
             return Ok(());
         }
         transfer.set_copied_back(record.id(), record.calls());
-        // The host's pointers to what is attached are right as they are, and anybody may read them at any time.
-        let start = target.addr() - entry.target_begin();
-        let end = start + usize::try_from(size).unwrap_or(0);
-        let skipped = transfer.attached(start..end).filter(|_| !broken(Rule::HostPointersStay));
-        let mut from = start;
-        for upto in skipped.map(|(offset, _)| offset).chain([end]) {
-            let (host, target) = (host.wrapping_byte_add(from - start), target.wrapping_byte_add(from - start));
-            if upto > from || size <= 0 {
-                let size = if size > 0 { (upto - from) as i64 } else { size };
-                // SAFETY: a part of both ranges.
-                record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) })?;
-            }
-            from = upto + size_of::<usize>();
-        }
-        Ok(())
+        let range = HostRange::new(host.addr(), size);
+        in_parts(&entry, &transfer, range, Rule::HostPointersStay, |host, target, size| {
+            // SAFETY: a part of the range, and where it is mapped.
+            record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) })
+        })
     }
 
     /// Has a line printed for a copy, if LLVM's information level asks for it.
@@ -847,6 +850,23 @@ impl Shared {
         );
         if event.is_none_or(|event| destroy(&self.plugin, event)) { OFFLOAD_SUCCESS } else { OFFLOAD_FAIL }
     }
+}
+
+/// Has `copy` move what is mapped of `range`, by host and device address and size. What is attached is left out: by
+/// `stay`, which a test may break.
+fn in_parts(
+    entry: &Entry,
+    transfer: &Transfer,
+    range: HostRange,
+    stay: Rule,
+    mut copy: impl FnMut(*mut c_void, *mut c_void, i64) -> Done,
+) -> Done {
+    let nothing_attached = Transfer::default();
+    let transfer = if broken(stay) { &nothing_attached } else { transfer };
+    entry.parts(range, transfer).try_for_each(|part| {
+        let [host, target] = [entry.host_begin(), entry.target_begin()].map(|begin| begin + part.start);
+        copy(host as *mut c_void, target as *mut c_void, part.len() as i64)
+    })
 }
 
 /// The code that LLVM's callers get.

@@ -27,6 +27,9 @@ impl Event {
     }
 }
 
+/// Bytes of a pointer.
+const POINTER: usize = size_of::<usize>();
+
 /// Who made an entry, and so who may take it away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -179,10 +182,22 @@ impl Transfer {
         self.more.get_or_insert_default().attached.insert(offset, value);
     }
 
-    /// The attached pointers that begin in a range of offsets: offset and value.
-    pub fn attached(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
-        let attached = self.more.iter().flat_map(move |more| more.attached.range(range.clone()));
-        attached.map(|(offset, value)| (*offset, *value))
+    /// The value of the pointer that has been attached at `offset`.
+    pub fn attached(&self, offset: usize) -> Option<usize> {
+        self.more.as_ref()?.attached.get(&offset).copied()
+    }
+
+    /// The parts of a range of offsets that hold no attached pointers, by offset.
+    fn without_attached(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut from = range.start;
+        let reaching_in = range.start.saturating_sub(POINTER - 1)..range.end.max(range.start);
+        let attached = self.more.iter().flat_map(move |more| more.attached.range(reaching_in.clone()));
+        let pointers = attached.map(|(offset, _)| (*offset, offset + POINTER));
+        pointers.chain([(range.end, range.end)]).filter_map(move |(upto, next)| {
+            let part = from..upto;
+            from = next;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     /// Notes that the first copy could not be issued.
@@ -305,6 +320,13 @@ impl Entry {
     /// Whether device address `target` is in the entry's memory.
     pub const fn holds_target(&self, target: usize) -> bool {
         target.wrapping_sub(self.target_begin) < self.size()
+    }
+
+    /// What a copy of `range` moves, by offset: what is mapped of it, without attached pointers. Those are right as they
+    /// are, on both sides, and others read them at any time.
+    pub fn parts(&self, range: HostRange, transfer: &Transfer) -> impl Iterator<Item = Range<usize>> {
+        let offset = |host: usize| host.clamp(self.host_begin, self.host_end) - self.host_begin;
+        transfer.without_attached(offset(range.begin())..offset(range.end_or_max()))
     }
 
     /// Both counts. Exact under the table lock; without it, each is a value that it had.

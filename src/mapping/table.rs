@@ -468,11 +468,16 @@ impl Table {
 
     /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it. False if its range has
     /// been taken meanwhile, since the table was as `seen`: look again.
-    pub fn insert(&mut self, entry: &Arc<Entry>, kind: CountKind, seen: Changes, uses: &mut Uses) -> bool {
-        let free = seen.0 == self.changes || self.is_free(HostRange::new(entry.host_begin(), entry.size() as i64));
+    pub fn insert(&mut self, entry: &Arc<Entry>, request: &BeginRequest, seen: Changes, uses: &mut Uses) -> bool {
+        let free = seen.0 == self.changes || self.is_free(request.range);
         if free {
             self.add(Arc::clone(entry));
-            uses.count(entry, kind, true);
+            if request.update {
+                uses.count(entry, request.kind, true);
+            } else {
+                // A mapper's first component, which is never counted out.
+                uses.of(entry).made.get_or_insert(true);
+            }
         }
         free
     }
@@ -569,12 +574,6 @@ impl Table {
             return Vec::new();
         }
         self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
-    }
-
-    /// Whether the mapping of the pointer at `host`, which `caller` was leaving, has been taken over by somebody.
-    pub fn is_taken_over(&self, host: usize, caller: Caller) -> bool {
-        let pointer = HostRange::new(host, size_of::<usize>() as i64);
-        self.look_up(pointer, false).1.is_some_and(|entry| entry.leaving() != Some(caller))
     }
 
     /// Counts `entry` out once. True if that was its last user, and the entry has left the table.

@@ -234,7 +234,9 @@ impl Program {
         let entry = pointer.entry.as_ref().expect("a pointer is mapped or the model has failed");
         let mut shadows = self.shadows.lock().expect("no thread panics with it");
         note!("{:?} attach {address:x} to {target:x}, was {:x?}", device::caller(), shadows.get(&address));
-        if shadows.get(&address).is_some_and(|shadow| shadow.target == target) {
+        let known = shadows.get(&address).is_some_and(|shadow| shadow.target == target);
+        // The latter as the C++ face asks it.
+        if known && self.device.is_attached(address, target) {
             return;
         }
         shadows.insert(address, Shadow { host: self.host(address), target });
@@ -321,8 +323,7 @@ impl Program {
                 let host = shadows[&address].host;
                 self.world.host(address).store(host, SeqCst);
             }
-            // As the C++ face does it.
-            if goes && !self.device.is_taken_over(address) {
+            if goes {
                 shadows.remove(&address);
             }
         }

@@ -37,7 +37,7 @@ impl Table {
         let counts = RefCounts::first(request.kind, false);
         let entry = Entry::new(request.range, request.base, target, request.name, Origin::Mapped, counts);
         let entry = Arc::new(entry);
-        assert!(self.insert(&entry, request.kind, Changes(self.changes), uses));
+        assert!(self.insert(&entry, request, Changes(self.changes), uses));
         entry
     }
 }
@@ -426,6 +426,20 @@ fn members_are_as_new_as_the_call_found_their_struct() {
 }
 
 #[test]
+fn who_makes_a_mapping_without_counting_does_not_leave_it() {
+    let mut t = Table::default();
+    let mut uses = Uses::default();
+    let component = BeginRequest { update: false, ..clause(100, 50) };
+    let entry = t.makes(&component, 0x7000, &mut uses);
+    assert!(matches!(t.begin(&component, ME, &mut uses).1, Begin::Exists { is_new: true, .. }));
+    uses.launched = true;
+    let end = EndRequest { update: false, ..exit(100, 50) };
+    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, leaving: false, .. }));
+    t.finish(&uses);
+    assert!(entry.leaving().is_none(), "anybody may delete it");
+}
+
+#[test]
 fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     let mut t = Table::default();
     let (mut first, mut second) = (Uses::default(), Uses::default());
@@ -489,13 +503,23 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
 }
 
 #[test]
-fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
-    let mut t = table(&[(100, 50)]);
-    found(&mut t, &exit(100, 50));
-    assert!(!t.is_taken_over(108, ME));
-    t.joins(&clause(100, 50), OTHER);
-    assert!(t.is_taken_over(108, ME));
-    assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
+fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
+    let t = table(&[(100, 50)]);
+    let entry = t.exact(100).unwrap();
+    let mut transfer = entry.transfer().lock();
+    transfer.attach(8, 0x9000);
+    transfer.attach(16, 0x9000);
+    let parts = |begin, size| {
+        let parts = entry.parts(HostRange::new(begin, size), &transfer);
+        Vec::from_iter(parts.map(|part| (part.start, part.end)))
+    };
+    assert_eq!(parts(100, 50), [(0, 8), (24, 50)]);
+    assert_eq!(parts(112, 14), [(24, 26)], "a pointer reaches in");
+    assert_eq!(parts(108, 12), [], "one reaches out");
+    assert_eq!(parts(140, 0), [], "nothing of nothing");
+    assert_eq!(parts(90, 12), [(0, 2)], "nothing is mapped before");
+    assert_eq!(parts(130, -1), [(30, 50)], "nor after");
+    assert!(parts(40, 10).is_empty() && parts(150, 10).is_empty());
 }
 
 /// A known limit: nothing tells a member's look-up at the end of a data region from that of an update, so that it is
