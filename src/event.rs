@@ -5,7 +5,7 @@
 //! Without events (`LIBOMPTARGET_MAP_FORCE_ATOMIC=false`, or a plugin that has none) everything succeeds at once.
 
 use crate::device::{CallRecord, destroy};
-use crate::mapping::{CallId, Event, Transfer};
+use crate::mapping::{CallId, Calls, Event, Transfer};
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{Address, report};
 use crate::rules::{Rule, broken};
@@ -24,7 +24,11 @@ pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallR
 
 /// Makes the copy that the call is about to issue come after the newest one, so that its record stands for both, and
 /// after the newest copy back, which may still read.
+#[inline]
 pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
+    if transfer.is_only_of(record.id()) {
+        return Ok(());
+    }
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
@@ -49,10 +53,12 @@ fn wait(plugin: &Plugin, event: Event, record: &mut CallRecord) -> Done {
     done
 }
 
+#[inline]
 fn create(plugin: &Plugin) -> Result<Option<Event>, Failed> {
     plugin.create_event().inspect_err(|_| report!("Failed to create event"))
 }
 
+#[inline]
 fn record_on(plugin: &Plugin, event: Event, queue: *mut AsyncInfo) -> Done {
     // SAFETY: the event is this plugin's and lives as long as the entry; the queue is the call's, under its lock.
     let done = unsafe { plugin.record_event(event, queue) };
@@ -62,10 +68,16 @@ fn record_on(plugin: &Plugin, event: Event, queue: *mut AsyncInfo) -> Done {
     done
 }
 
-/// Records that the call has just issued a copy into an entry, whose lock is held.
+/// Records that `call` has just issued a copy into an entry on its `queue`; both are locked.
 ///
 /// The event is made at the first copy. If that fails nothing is kept of it.
-pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
+#[inline]
+pub fn record_copy(
+    plugin: &Plugin,
+    transfer: &mut Transfer,
+    (call, calls): (CallId, &Calls),
+    queue: *mut AsyncInfo,
+) -> Done {
     let (event, is_new) = match transfer.event {
         Some(event) => (event, false),
         None => match create(plugin)? {
@@ -73,15 +85,15 @@ pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRe
             None => return Ok(()),
         },
     };
-    if let Err(failed) = record.issue(|queue| record_on(plugin, event, queue)) {
+    if let Err(failed) = record_on(plugin, event, queue) {
         if is_new {
             destroy(plugin, event);
         }
         return Err(failed);
     }
     transfer.event = Some(event);
-    if !transfer.is_recorded() || !broken(Rule::DonePerRecord) {
-        transfer.set_recorded(record.id(), record.calls());
+    if !broken(Rule::DonePerRecord) || !transfer.is_recorded() {
+        transfer.set_recorded(call, calls);
     }
     Ok(())
 }

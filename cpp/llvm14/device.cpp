@@ -16,7 +16,10 @@
 #include "omprs/src/bridge/list.rs.h"
 
 #include <cstddef>
+#include <linux/futex.h>
 #include <new>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 // Rust's Entry and the ABI package have the same numbers.
 static_assert(std::is_standard_layout<HostDataToTargetTy>::value && offsetof(HostDataToTargetTy, HstPtrBegin) == 0 &&
@@ -40,6 +43,19 @@ using omprs::Answer;
 
 void omprs::retainEntry(const Entry *E) { retain(E); }
 void omprs::releaseEntry(const Device *D, const Entry *E) { release(*D, E); }
+
+void omprs::Mutex::lockContended() {
+  for (int Tries = 0; Tries < 100; ++Tries) {
+    uint32_t Free = 0;
+    if (State.load(std::memory_order_relaxed) == 0 && State.compare_exchange_weak(Free, 1, std::memory_order_acquire))
+      return;
+    __builtin_ia32_pause();
+  }
+  while (State.exchange(2, std::memory_order_acquire) != 0)
+    syscall(SYS_futex, &State, FUTEX_WAIT_PRIVATE, 2, nullptr, nullptr, 0);
+}
+
+void omprs::Mutex::wakeOne() { syscall(SYS_futex, &State, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 
 void omprs::TableMutex::lock() { lockTable(*D); }
 void omprs::TableMutex::unlock() { unlockTable(*D); }
@@ -171,14 +187,27 @@ int32_t DeviceTy::initOnce() { return omprs::initOnce(*Core, PM->RTLs.RequiresFl
 
 bool DeviceTy::makeReady(int DeviceNum) { return Core->makeReady(DeviceNum, PM->RTLs.RequiresFlags); }
 
+/// Device \p Number, or null.
+static DeviceTy *findDevice(int Number) {
+  // The vector grows while a library is being registered.
+  std::lock_guard<decltype(PM->RTLsMtx)> Lock(PM->RTLsMtx);
+  return Number >= 0 && (size_t)Number < PM->Devices.size() ? PM->Devices[Number].get() : nullptr;
+}
+
 bool device_is_ready(int device_num) {
-  size_t Count;
-  {
-    // The vector grows while a library is being registered.
-    std::lock_guard<std::mutex> Lock(PM->RTLsMtx);
-    Count = PM->Devices.size();
+  const size_t Index = device_num;
+  if (Index < PM->IsReady.size() && PM->IsReady[Index].load(std::memory_order_acquire))
+    return true;
+  DeviceTy *Device = findDevice(device_num);
+  if (!Device) {
+    omprs::deviceIsMissing(device_num);
+    return false;
   }
-  return omprs::deviceExists(device_num, Count) && PM->Devices[device_num]->makeReady(device_num);
+  const bool IsReady = Device->makeReady(device_num);
+  // Each call has lines to print in debug output.
+  if (IsReady && Index < PM->IsReady.size() && !getDebugLevel())
+    PM->IsReady[Index].store(true, std::memory_order_release);
+  return IsReady;
 }
 
 PluginManager::PluginManager(bool UseEventsForAtomicTransfers)

@@ -11,6 +11,8 @@
 #ifndef _OMPTARGET_DEVICE_H
 #define _OMPTARGET_DEVICE_H
 
+#include <array>
+#include <atomic>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -182,7 +184,7 @@ public:
   ShadowPtrListTy ShadowPtrMap;
 
   omprs::TableMutex DataMapMtx;
-  std::mutex PendingGlobalsMtx, ShadowMtx;
+  omprs::Mutex PendingGlobalsMtx, ShadowMtx;
 
   /// Trip count of each thread's next loop.
   std::map<int32_t, uint64_t> LoopTripCnt;
@@ -263,7 +265,9 @@ struct PluginManager {
   RTLsTy RTLs;
 
   std::vector<std::unique_ptr<DeviceTy>> Devices;
-  std::mutex RTLsMtx; ///< For RTLs and Devices
+  omprs::Mutex RTLsMtx; ///< For RTLs and Devices
+  /// Which of the first of Devices are known to be ready, as they stay then.
+  std::array<std::atomic<bool>, 64> IsReady{};
 
   HostEntriesBeginToTransTableTy HostEntriesBeginToTransTable;
   std::mutex TrlTblMtx; ///< For HostEntriesBeginToTransTable
@@ -274,7 +278,7 @@ struct PluginManager {
   std::mutex TblMapMtx; ///< For HostPtrToTableMap and every LoopTripCnt
 
   kmp_target_offload_kind_t TargetOffloadPolicy = tgt_default;
-  std::mutex TargetOffloadMtx; ///< For TargetOffloadPolicy
+  omprs::Mutex TargetOffloadMtx; ///< For TargetOffloadPolicy
 
   /// LIBOMPTARGET_MAP_FORCE_ATOMIC: events order the use of mapped data after its copy to the device.
   const bool UseEventsForAtomicTransfers;

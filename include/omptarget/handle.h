@@ -10,6 +10,8 @@
 #ifndef OMPRS_HANDLE_H
 #define OMPRS_HANDLE_H
 
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace omprs {
@@ -55,6 +57,31 @@ public:
 
   const Entry *entry() const { return E; }
   const Device *device() const { return D; }
+};
+
+/// A lock that is held for moments. Nothing is called while it is free; whoever waits for it looks again a few times
+/// before the thread sleeps.
+class Mutex {
+  // 0: free, 1: held, 2: held, and a thread may sleep.
+  std::atomic<uint32_t> State{0};
+
+  void lockContended();
+  void wakeOne();
+
+public:
+  Mutex() = default;
+  Mutex(const Mutex &) = delete;
+  Mutex &operator=(const Mutex &) = delete;
+
+  void lock() {
+    uint32_t Free = 0;
+    if (!State.compare_exchange_strong(Free, 1, std::memory_order_acquire, std::memory_order_relaxed))
+      lockContended();
+  }
+  void unlock() {
+    if (State.exchange(0, std::memory_order_release) == 2)
+      wakeOne();
+  }
 };
 
 /// The lock of a device's mapping table, for `std::lock_guard` and by hand.

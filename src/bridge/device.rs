@@ -80,8 +80,8 @@ pub mod ffi {
 
         #[cxx_name = "startReport"]
         unsafe fn start_report(debug_level: u32, built_in: bool, info_level: *const u32);
-        #[cxx_name = "deviceExists"]
-        fn device_exists(number: i32, count: usize) -> bool;
+        #[cxx_name = "deviceIsMissing"]
+        fn device_is_missing(number: i32);
 
         #[cxx_name = "newDevice"]
         unsafe fn new_device(library: *mut Void, functions: &[PluginFunction], use_events: bool) -> Box<Device>;
@@ -172,8 +172,8 @@ unsafe fn start_report(debug_level: u32, built_in: bool, info_level: *const u32)
     unsafe { report::start(debug_level > 0, built_in, info_level) };
 }
 
-fn device_exists(number: i32, count: usize) -> bool {
-    device::exists(number, count)
+fn device_is_missing(number: i32) {
+    device::is_missing(number);
 }
 
 /// A device of the plugin behind `library`, or of `functions` where there is no library.
@@ -217,6 +217,7 @@ unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void {
     unsafe { device.load_binary(image.cast()) }.cast()
 }
 
+#[inline(always)]
 fn answer(pointer: TargetPointer<'_>, is_last: bool) -> Answer {
     let (entry, is_counted) = match pointer.entry {
         Some(Handle::Counted(entry)) => (entry.into_raw(), true),
@@ -267,7 +268,7 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         update: arguments.update_ref_count,
         must_contain: arguments.must_contain,
         force_delete: arguments.force_delete,
-        extended: arguments.update_ref_count || device::open_on_this_thread(),
+        extended: false,
         unified: is_unified(arguments.requires_flags),
     };
     let (pointer, is_last) = device.target_begin(&request);

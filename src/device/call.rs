@@ -11,7 +11,7 @@ use super::Shared;
 use crate::mapping::{Call, CallId, Caller, Calls, Entry, Uses};
 use crate::plugin_api::Done;
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, Counter, Ordering, Unmodelled, thread_cells};
+use crate::sync::{Arc, AtomicPtr, Counter, Ordering, Unmodelled, thread_cells};
 use omptarget_abi::AsyncInfo;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
@@ -21,7 +21,7 @@ thread_cells! {
 }
 
 /// What the core knows of a thread.
-struct Thread {
+pub struct Thread {
     caller: Cell<u64>,
     /// The record that was opened last and has not been taken back.
     current: Cell<*mut CallRecord>,
@@ -41,44 +41,55 @@ impl Thread {
         }
     }
 
-    fn caller(&self) -> Caller {
-        static NEXT: Counter = Counter::new(1);
-        if self.caller.get() == 0 {
-            self.caller.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    /// This thread as a caller.
+    #[inline]
+    pub fn caller(&self) -> Caller {
+        match self.caller.get() {
+            0 => self.number(),
+            number => Caller(number),
         }
+    }
+
+    #[cold]
+    fn number(&self) -> Caller {
+        static NEXT: Counter = Counter::new(1);
+        self.caller.set(NEXT.fetch_add(1, Ordering::Relaxed));
         Caller(self.caller.get())
     }
+
+    /// Whether this thread is inside a call that has a record.
+    pub fn is_in_call(&self) -> bool {
+        !self.current.get().is_null()
+    }
+
+    /// The record of this thread's call, if it has one for `device`.
+    ///
+    /// # Safety
+    ///
+    /// No other reference to the record is in use.
+    pub unsafe fn current<'r>(&self, device: &Arc<Shared>) -> Option<&'r mut CallRecord> {
+        // SAFETY: null, or the record that this thread made last and has not taken back; the contract excludes aliases.
+        let record = unsafe { self.current.get().as_mut() };
+        record.filter(|record| Arc::ptr_eq(&record.device, device))
+    }
+
+    /// Notes that LLVM has got a handle on `entry` and may now use its memory, see [`held`], and whether the look-up
+    /// that gave it made or found this thread's mark.
+    pub fn set_held(&self, entry: *const Entry, leaving: bool) {
+        self.held.set(entry);
+        self.leaving.set(leaving);
+    }
+}
+
+/// Does something with what is known of this thread.
+#[inline]
+pub fn on_thread<R>(work: impl FnOnce(&Thread) -> R) -> R {
+    THREAD.with(work)
 }
 
 /// This thread as a caller.
 pub fn caller() -> Caller {
     THREAD.with(Thread::caller)
-}
-
-/// Whether this thread is inside a call that has a record.
-pub fn open_on_this_thread() -> bool {
-    !THREAD.with(|thread| thread.current.get()).is_null()
-}
-
-/// This thread as a caller, and the record of its call, if it has one for `device`.
-///
-/// # Safety
-///
-/// No other reference to the record is in use.
-pub unsafe fn current<'r>(device: &Arc<Shared>) -> (Caller, Option<&'r mut CallRecord>) {
-    let (caller, record) = THREAD.with(|thread| (thread.caller(), thread.current.get()));
-    // SAFETY: null, or the record that this thread made last and has not taken back; the contract excludes aliases.
-    let record = unsafe { record.as_mut() };
-    (caller, record.filter(|record| Arc::ptr_eq(&record.device, device)))
-}
-
-/// Notes that LLVM has got a handle on `entry` and may now use its memory, see [`held`], and whether the look-up that
-/// gave it made or found this thread's mark.
-pub fn set_held(entry: *const Entry, leaving: bool) {
-    THREAD.with(|thread| {
-        thread.held.set(entry);
-        thread.leaving.set(leaving);
-    });
 }
 
 /// Whether this thread was leaving the entry that it [`held`] when it looked it up.
@@ -117,43 +128,82 @@ pub fn held() -> Option<Arc<Entry>> {
     Some(unsafe { Arc::from_raw(entry.as_ptr()) })
 }
 
-/// Records for calls to come, so that a call needs no memory of its own. Several, by thread, so that threads seldom meet.
+/// Records for calls to come, so that a call needs no memory of its own. Several shelves, by thread, so that threads
+/// seldom meet.
 #[derive(Debug, Default)]
 pub struct Idle([Shelf; 16]);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shelf(
-    /// None when the device has gone.
-    #[expect(clippy::vec_box, reason = "LLVM keeps the address of a record")]
-    Unmodelled<Option<Vec<Box<CallRecord>>>>,
-);
+struct Shelf {
+    /// What was put down last, from `Box::into_raw`, or null.
+    top: AtomicPtr<CallRecord>,
+    rest: Unmodelled<Rest>,
+}
 
-impl Default for Shelf {
-    fn default() -> Self {
-        Self(Unmodelled::new(Some(Vec::new())))
-    }
+#[derive(Debug, Default)]
+struct Rest {
+    #[expect(clippy::vec_box, reason = "LLVM keeps the address of a record")]
+    records: Vec<Box<CallRecord>>,
+    /// The device has gone.
+    closed: bool,
 }
 
 impl Idle {
+    #[inline]
     fn shelf(&self, caller: Caller) -> &Shelf {
         &self.0[caller.0 as usize % self.0.len()]
     }
 
+    #[inline]
     fn take(&self, caller: Caller) -> Option<Box<CallRecord>> {
-        self.shelf(caller).0.lock().as_mut()?.pop()
+        let shelf = self.shelf(caller);
+        let top = shelf.top.swap(null_mut(), Ordering::Acquire);
+        if top.is_null() {
+            return shelf.rest.lock().records.pop();
+        }
+        // SAFETY: from `Box::into_raw` in `put`, and taken once.
+        Some(unsafe { Box::from_raw(top) })
     }
 
+    /// Puts a record down. It must be the last use of its device by the caller: it may be gone then.
+    #[inline]
     fn put(&self, record: Box<CallRecord>) {
-        if let Some(records) = &mut *self.shelf(record.caller).0.lock() {
-            records.push(record);
+        let shelf = self.shelf(record.caller);
+        let record = Box::into_raw(record);
+        let put = shelf.top.compare_exchange(null_mut(), record, Ordering::Release, Ordering::Relaxed);
+        if put.is_err() {
+            // SAFETY: made just above.
+            shelf.put_down(unsafe { Box::from_raw(record) });
         }
     }
 
-    /// Drops all records, those too that come back later. Each has a handle on the device.
+    /// Drops all records. Each has a handle on the device.
     pub fn close(&self) {
         for shelf in &self.0 {
-            drop(shelf.0.lock().take());
+            let top = shelf.top.swap(NonNull::dangling().as_ptr(), Ordering::Acquire);
+            let mut rest = shelf.rest.lock();
+            rest.closed = true;
+            let records = std::mem::take(&mut rest.records);
+            drop(rest);
+            drop(records);
+            if !top.is_null() {
+                // SAFETY: from `Box::into_raw` in `put`, and taken once.
+                drop(unsafe { Box::from_raw(top) });
+            }
+        }
+    }
+}
+
+impl Shelf {
+    #[cold]
+    fn put_down(&self, record: Box<CallRecord>) {
+        let mut rest = self.rest.lock();
+        if rest.closed {
+            drop(rest);
+            drop(record);
+        } else {
+            rest.records.push(record);
         }
     }
 }
@@ -238,20 +288,23 @@ impl CallRecord {
         Some(taken)
     }
 
-    /// Takes this record, whose address is given, out of its thread's chain of open ones.
+    /// Takes this record, whose address is given, out of its thread's chain of open ones. What LLVM holds of it is void.
     fn unlink(&mut self, address: *mut Self) {
         let outer = std::mem::replace(&mut self.outer, null_mut());
-        let mut inner = THREAD.with(|thread| thread.current.get());
-        if inner == address {
-            return THREAD.with(|thread| thread.current.set(outer));
-        }
-        // SAFETY: the chain holds this thread's open records, and ends with null.
-        while let Some(record) = unsafe { inner.as_mut() } {
-            if record.outer == address {
-                record.outer = outer;
+        THREAD.with(|thread| {
+            thread.held.set(null());
+            let mut inner = thread.current.get();
+            if inner == address {
+                return thread.current.set(outer);
             }
-            inner = record.outer;
-        }
+            // SAFETY: the chain holds this thread's open records, and ends with null.
+            while let Some(record) = unsafe { inner.as_mut() } {
+                if record.outer == address {
+                    record.outer = outer;
+                }
+                inner = record.outer;
+            }
+        });
     }
 
     /// The call, as entries know it.
@@ -295,14 +348,11 @@ impl CallRecord {
         if broken(Rule::PinUntilSynchronized) {
             self.let_go();
         }
-        let done = if self.queue.queue.is_null() {
-            Ok(())
-        } else {
-            self.call.set_synchronizing(self.id);
-            // SAFETY: the plugin put the queue there, for the device of this record.
-            unsafe { self.device.plugin.synchronize(&raw mut self.queue) }
-        };
-        let next = self.call.finish(self.id, done.is_ok());
+        let (device, queue) = (&self.device, &raw mut self.queue);
+        let has_queue = !self.queue.queue.is_null();
+        // SAFETY: the plugin put the queue there, for the device of this record.
+        let synchronize = || if has_queue { unsafe { device.plugin.synchronize(queue) } } else { Ok(()) };
+        let (done, next) = self.call.finish(self.id, synchronize);
         self.let_go();
         if let Some(next) = next {
             self.id = next;
@@ -316,7 +366,6 @@ impl CallRecord {
     }
 
     fn let_go(&mut self) {
-        THREAD.with(|thread| thread.held.set(null()));
         if !self.uses.is_empty() {
             self.device.finish_uses(&mut self.uses);
         }

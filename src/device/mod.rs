@@ -5,22 +5,23 @@
 mod call;
 mod pin;
 
-use call::Idle;
-pub use call::{CallRecord, caller, open_on_this_thread, set_held, set_locked, unset_held};
+pub use call::{CallRecord, caller, set_locked, unset_held};
 pub use pin::{Handle, Pin, destroy};
 
 use crate::event;
 use crate::mapping::{
-    Association, Begin, BeginRequest, Calls, CountAction, CountKind, End, EndRequest, Entry, HostRange, Origin,
-    Overlap, RefCounts, Released, Table, Transfer, Uses,
+    Association, Begin, BeginRequest, CallId, Caller, Calls, Changes, CountAction, CountKind, End, EndRequest, Entry,
+    HostRange, Origin, Overlap, RefCounts, Released, Table, Transfer, Uses,
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
 use crate::rules::{Rule, broken};
 use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
+use call::{Idle, Thread};
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{NonNull, null, null_mut};
 
 /// `TARGET_ALLOC_DEFAULT`: memory of the plugin's default kind.
@@ -130,9 +131,13 @@ impl Device {
     ///
     /// `number` is the device number that was asked for, `requires` the program's `requires` clauses.
     pub fn make_ready(&self, number: i32, requires: i64) -> bool {
-        let [_, local] = self.shared.plugin.numbers().map(|number| number.load(crate::sync::Ordering::Relaxed));
+        dp!("Checking whether device {number} is ready.");
         let is_init = self.ready.get().copied().unwrap_or(false);
-        dp!("Is the device {number} (local ID {local}) initialized? {}", i32::from(is_init));
+        dp!(
+            "Is the device {number} (local ID {}) initialized? {}",
+            self.shared.plugin.numbers()[1].load(crate::sync::Ordering::Relaxed),
+            i32::from(is_init)
+        );
         if !is_init && !self.init_once(requires) {
             dp!("Failed to init device {number}");
             return false;
@@ -155,6 +160,7 @@ impl Device {
     ///
     /// `request.range` is host memory of the program that stays valid until the call has been synchronised;
     /// `request.name` is a valid name or 0. `info` is as for [`CallRecord::of`].
+    #[inline(always)]
     pub unsafe fn target_pointer(
         &self,
         request: &BeginRequest,
@@ -163,88 +169,151 @@ impl Device {
     ) -> TargetPointer<'_> {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
-        let mut uses = std::mem::take(&mut record.uses);
-        let pointer = loop {
+        log_look_up(request.range);
+        let mut table = self.shared.table.lock();
+        if table.has_detached(record.caller()) {
+            table = self.let_go_of_detached(table, record.caller());
+        }
+        let (overlap, begin) = table.begin(request, record.caller(), &mut record.uses);
+        drop(table);
+        log_overlap(overlap);
+        let pointer = match begin {
             // SAFETY: the same contract.
-            match unsafe { self.try_target_pointer(request, copy, record, &mut uses) } {
-                Ok(pointer) => break pointer,
-                Err(Refused::Fails) => break TargetPointer::NONE,
-                Err(Refused::Again) => {}
-            }
+            Begin::Exists { counts, is_new } => unsafe { self.exists(request, copy, (counts, is_new), record) },
+            // SAFETY: the same contract.
+            Begin::Create(seen) => unsafe { self.create(request, copy, seen, record) },
+            begin => self.without_mapping(request, &begin),
         };
-        record.uses = uses;
-        pointer
+        match pointer {
+            Ok(pointer) => pointer,
+            Err(Refused::Fails) => TargetPointer::NONE,
+            // SAFETY: the same contract; `record` is out of use.
+            Err(Refused::Again) => unsafe { self.target_pointer_again(request, copy, info) },
+        }
     }
 
     /// # Safety
     ///
     /// As for [`target_pointer`](Self::target_pointer).
-    unsafe fn try_target_pointer(
+    #[cold]
+    unsafe fn target_pointer_again(
         &self,
         request: &BeginRequest,
         copy: CopyIn,
-        record: &mut CallRecord,
-        uses: &mut Uses,
-    ) -> Result<TargetPointer<'_>, Refused> {
-        let range = request.range;
-        let (host, size) = (Address(range.begin()), range.size());
-        log_look_up(range);
-        let mut table = self.shared.table.lock();
-        // A former call of this thread may have ended without giving these back.
-        let stale = table.take_detached(record.caller());
-        let (overlap, begin) = table.begin(request, record.caller(), uses);
+        info: NonNull<AsyncInfo>,
+    ) -> TargetPointer<'_> {
+        // SAFETY: the same contract.
+        unsafe { self.target_pointer(request, copy, info) }
+    }
+
+    /// A former call of this thread may have ended without giving these back.
+    #[cold]
+    fn let_go_of_detached<'t>(&'t self, mut table: Guard<'t, Table>, caller: Caller) -> Guard<'t, Table> {
+        let detached = table.take_detached(caller);
         drop(table);
-        for entry in stale {
+        for entry in detached {
             pin::let_go(&self.shared.plugin, entry);
         }
-        log_overlap(overlap);
-        match begin {
-            Begin::Exists { counts, is_new } => {
-                let entry = uses.newest();
-                let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
-                info!(
-                    flag::MAPPING_EXISTS,
-                    self.shared.plugin.device(),
-                    "Mapping exists{} with HstPtrBegin={host}, TgtPtrBegin={}, Size={size}, {}, Name={}",
-                    if request.implicit { " (implicit)" } else { "" },
-                    Address(entry.target_of(range.begin())),
-                    Counts(counts, Some(action), request.kind),
-                    // SAFETY: the name is valid by this function's contract.
-                    unsafe { report::variable_name(request.name) },
-                );
-                let moves = copy.to && (is_new || copy.always);
-                // SAFETY: the host range is valid by this function's contract.
-                let done = unsafe { self.use_existing(entry, request, moves, record) };
-                let pointer = TargetPointer::mapped(Handle::of_call(entry), range, is_new);
-                if let Err(Unused { refused, failed }) = done {
-                    self.take_back(request, failed, uses);
-                    return Err(refused);
-                }
-                Ok(pointer)
+        self.shared.table.lock()
+    }
+
+    /// Uses the newest of the call's uses.
+    ///
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(always)]
+    unsafe fn exists(
+        &self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        (counts, is_new): (RefCounts, bool),
+        record: &mut CallRecord,
+    ) -> Result<TargetPointer<'_>, Refused> {
+        let range = request.range;
+        let entry = Handle::of_call(record.uses.newest());
+        if report::info_is_on(flag::MAPPING_EXISTS) {
+            // SAFETY: the name is valid by this function's contract.
+            unsafe { self.log_exists(request, &entry, counts) };
+        }
+        let moves = copy.to && (is_new || copy.always);
+        // SAFETY: the host range is valid by this function's contract.
+        match unsafe { self.use_existing(&entry, request, moves, record) } {
+            Ok(()) => Ok(TargetPointer::mapped(entry, range, is_new)),
+            Err(Unused { refused, failed }) => {
+                self.take_back(request, failed, &mut record.uses);
+                Err(refused)
             }
-            Begin::Create(seen) => {
-                let target = self.shared.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
-                if target.is_null() {
-                    return Err(Refused::Fails);
-                }
-                let counts = RefCounts::first(request.kind, false);
-                let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
-                let entry = self.pin(Arc::new(entry));
-                let mut table = self.shared.table.lock();
-                if !table.insert(&entry, request, seen, uses) {
-                    // Somebody was faster. The memory goes with its entry.
-                    return Err(Refused::Again);
-                }
-                // SAFETY: the host range is valid by this function's contract.
-                let done = unsafe { self.use_new(table, &entry, request, copy.to, record) };
-                let pointer = TargetPointer::mapped(Handle::of_call(&entry), range, true);
-                if done.is_err() {
-                    uses.take_back(&entry);
-                    self.shared.table.lock().remove(&entry);
-                    return Err(Refused::Fails);
-                }
-                Ok(pointer)
-            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The request's name is valid or 0.
+    #[cold]
+    unsafe fn log_exists(&self, request: &BeginRequest, entry: &Entry, counts: RefCounts) {
+        let range = request.range;
+        let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
+        report::info_line(
+            self.shared.plugin.device(),
+            format_args!(
+                "Mapping exists{} with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}, Name={}",
+                if request.implicit { " (implicit)" } else { "" },
+                Address(range.begin()),
+                Address(entry.target_of(range.begin())),
+                range.size(),
+                Counts(counts, Some(action), request.kind),
+                // SAFETY: the name is valid by this function's contract.
+                unsafe { report::variable_name(request.name) },
+            ),
+        );
+    }
+
+    /// Makes the mapping that a map clause asks for. No lock is held while the plugin allocates.
+    ///
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(always)]
+    unsafe fn create(
+        &self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        seen: Changes,
+        record: &mut CallRecord,
+    ) -> Result<TargetPointer<'_>, Refused> {
+        let range = request.range;
+        let target = self.shared.plugin.data_alloc(range.size(), range.begin(), ALLOC_DEFAULT);
+        if target.is_null() {
+            return Err(Refused::Fails);
+        }
+        let counts = RefCounts::first(request.kind, false);
+        let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
+        let entry = Arc::new(entry);
+        let mut table = self.shared.table.lock();
+        if let Err(entry) = table.insert(entry, request, seen, &mut record.uses) {
+            drop(table);
+            // Somebody was faster. The memory goes with its entry.
+            pin::let_go(&self.shared.plugin, entry);
+            return Err(Refused::Again);
+        }
+        let entry = Handle::of_call(record.uses.newest());
+        // SAFETY: the host range is valid by this function's contract.
+        if unsafe { self.use_new(table, &entry, request, copy.to, record) }.is_err() {
+            let entry = Arc::clone(record.uses.newest());
+            record.uses.take_back(&entry);
+            self.shared.table.lock().remove(&entry);
+            return Err(Refused::Fails);
+        }
+        Ok(TargetPointer::mapped(entry, range, true))
+    }
+
+    /// What a map clause gets where no mapping is made.
+    #[cold]
+    fn without_mapping(&self, request: &BeginRequest, begin: &Begin) -> Result<TargetPointer<'_>, Refused> {
+        let range = request.range;
+        let (host, size) = (Address(range.begin()), range.size());
+        match *begin {
             Begin::Extension { host_begin, size: mapped } => {
                 message!(
                     "explicit extension not allowed: host address specified is {host} ({size} bytes), but device \
@@ -271,7 +340,7 @@ impl Device {
                 report::refused(format_args!("cannot map {size} bytes at {host}: the range leaves the address space"));
                 Err(Refused::Fails)
             }
-            Begin::Nothing => Ok(TargetPointer::NONE),
+            Begin::Nothing | Begin::Exists { .. } | Begin::Create(_) => Ok(TargetPointer::NONE),
         }
     }
 
@@ -280,10 +349,11 @@ impl Device {
     /// # Safety
     ///
     /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(always)]
     unsafe fn use_new(
         &self,
         table: Guard<'_, Table>,
-        entry: &Pin<'_>,
+        entry: &Entry,
         request: &BeginRequest,
         moves: bool,
         record: &mut CallRecord,
@@ -299,17 +369,10 @@ impl Device {
             transfer
         };
         transfer.set_made(record.id(), record.calls());
-        info!(
-            flag::MAPPING_CHANGED,
-            self.shared.plugin.device(),
-            "Creating new map entry with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}, Name={}",
-            Address(entry.host_begin()),
-            Address(entry.target_begin()),
-            request.range.size(),
-            Counts(counts, None, request.kind),
+        if report::info_is_on(flag::MAPPING_CHANGED) {
             // SAFETY: the name is valid by this function's contract.
-            unsafe { report::variable_name(request.name) },
-        );
+            unsafe { self.log_new(request, entry, counts) };
+        }
         if !moves {
             return Ok(());
         }
@@ -319,6 +382,25 @@ impl Device {
             transfer.set_failed();
         }
         copied
+    }
+
+    /// # Safety
+    ///
+    /// The request's name is valid or 0.
+    #[cold]
+    unsafe fn log_new(&self, request: &BeginRequest, entry: &Entry, counts: RefCounts) {
+        report::info_line(
+            self.shared.plugin.device(),
+            format_args!(
+                "Creating new map entry with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}, Name={}",
+                Address(entry.host_begin()),
+                Address(entry.target_begin()),
+                request.range.size(),
+                Counts(counts, None, request.kind),
+                // SAFETY: the name is valid by this function's contract.
+                unsafe { report::variable_name(request.name) },
+            ),
+        );
     }
 
     /// Takes back the count of the newest use, and removes its entry if that has `failed`.
@@ -339,6 +421,7 @@ impl Device {
     /// # Safety
     ///
     /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(always)]
     unsafe fn use_existing(
         &self,
         entry: &Entry,
@@ -348,9 +431,13 @@ impl Device {
     ) -> Result<(), Unused> {
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.id(), record.calls());
-        record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
-        if transfer.has_failed() {
-            return Err(Unused { refused: Refused::Again, failed: true });
+        if transfer.is_shared() {
+            record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
+            if transfer.has_failed() {
+                return Err(Unused { refused: Refused::Again, failed: true });
+            }
+        } else if !moves {
+            return Ok(());
         }
         let done = if moves {
             // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
@@ -376,19 +463,20 @@ impl Device {
         let (host, target) = (range.begin(), entry.target_of(range.begin()));
         dp!("Moving {} bytes (hst:{}) -> (tgt:{})", range.size(), Address(host), Address(target));
         event::chain_copy(&self.shared.plugin, transfer, record)?;
-        if broken(Rule::RecordAfterCopy) {
-            self.record_copy(transfer, record)?;
-        }
-        // SAFETY: the host range is valid by this function's contract.
-        let copied = unsafe { self.submit_parts(entry, transfer, range, record) };
-        if copied.is_err() {
-            report!("Copying data to device failed.");
-        }
-        copied?;
-        if broken(Rule::RecordAfterCopy) {
-            return Ok(());
-        }
-        self.record_copy(transfer, record)
+        self.log_submit(host as *mut c_void, target as *mut c_void, range.size());
+        let call = (record.id(), &self.shared.calls);
+        record.issue(|queue| {
+            if broken(Rule::RecordAfterCopy) {
+                self.record_copy(transfer, call, queue)?;
+            }
+            // SAFETY: the host range is valid by this function's contract.
+            let copied = unsafe { self.submit_parts(entry, transfer, range, queue) };
+            if copied.is_err() {
+                report!("Copying data to device failed.");
+            }
+            copied?;
+            if broken(Rule::RecordAfterCopy) { Ok(()) } else { self.record_copy(transfer, call, queue) }
+        })
     }
 
     /// Copies what is mapped of `range` to the device, but not over pointers that have been attached there: other calls
@@ -396,18 +484,11 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// The host range is valid until the call has been synchronised.
-    unsafe fn submit_parts(
-        &self,
-        entry: &Entry,
-        transfer: &Transfer,
-        range: HostRange,
-        record: &mut CallRecord,
-    ) -> Done {
-        self.log_submit(range.begin() as *mut c_void, entry.target_of(range.begin()) as *mut c_void, range.size());
+    /// The host range is valid until the call has been synchronised, and `queue` is its own.
+    unsafe fn submit_parts(&self, entry: &Entry, transfer: &Transfer, range: HostRange, queue: *mut AsyncInfo) -> Done {
         in_parts(entry, transfer, range, Rule::AttachedStay, |host, target, size| {
             // SAFETY: a part of the range, and where it is mapped.
-            record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
+            unsafe { self.shared.plugin.data_submit(target, host, size, queue) }
         })
     }
 
@@ -464,54 +545,84 @@ impl Device {
 
     /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
     pub fn add_event(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
-        self.record_copy(transfer, record)
+        let call = (record.id(), &self.shared.calls);
+        record.issue(|queue| self.record_copy(transfer, call, queue))
     }
 
-    fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
-        if self.use_events { event::record_copy(&self.shared.plugin, transfer, record) } else { Ok(()) }
+    #[inline]
+    fn record_copy(&self, transfer: &mut Transfer, call: (CallId, &Calls), queue: *mut AsyncInfo) -> Done {
+        if self.use_events { event::record_copy(&self.shared.plugin, transfer, call, queue) } else { Ok(()) }
     }
 
     /// Finds a mapping inside or at the end of a region, and counts it out if asked to: the long `getTgtPtrBegin`.
     ///
     /// The second result is whether the caller is its last user, who calls [`release`](Self::release) in the end.
+    #[inline(always)]
     pub fn target_begin(&self, request: &EndRequest) -> (TargetPointer<'_>, bool) {
+        call::on_thread(|thread| {
+            log_look_up(request.range);
+            let caller = thread.caller();
+            // SAFETY: no record is in use here: this function is given none.
+            let mut record = unsafe { thread.current(&self.shared) };
+            let known = record.as_mut().and_then(|record| Table::end_of_known(request, caller, &mut record.uses));
+            let (overlap, end) = match known {
+                Some(end) => (Overlap::Inside, end),
+                None => {
+                    let extended = request.extended || request.update || thread.is_in_call();
+                    let request = EndRequest { extended, ..*request };
+                    let uses = record.as_mut().map(|record| &mut record.uses);
+                    self.shared.table.lock().end(&request, caller, uses)
+                }
+            };
+            log_overlap(overlap);
+            self.on_exit(request, end, thread, record)
+        })
+    }
+
+    #[cold]
+    fn log_exists_on_exit(&self, request: &EndRequest, target: usize, counts: RefCounts, action: CountAction) {
+        report::info_line(
+            self.shared.plugin.device(),
+            format_args!(
+                "Mapping exists with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}",
+                Address(request.range.begin()),
+                Address(target),
+                request.range.size(),
+                Counts(counts, Some(action), request.kind),
+            ),
+        );
+    }
+
+    #[inline(always)]
+    fn on_exit(
+        &self,
+        request: &EndRequest,
+        end: End,
+        thread: &Thread,
+        record: Option<&mut CallRecord>,
+    ) -> (TargetPointer<'_>, bool) {
         let range = request.range;
-        log_look_up(range);
-        // SAFETY: no record is in use here: this function is given none.
-        let (caller, mut record) = unsafe { call::current(&self.shared) };
-        let known = record.as_mut().and_then(|record| Table::end_of_known(request, caller, &mut record.uses));
-        let (overlap, end) = match known {
-            Some(end) => (Overlap::Inside, end),
-            None => self.shared.table.lock().end(request, caller, record.as_mut().map(|record| &mut record.uses)),
-        };
-        log_overlap(overlap);
         match end {
             End::Found { entry, counts, last, leaving, action } => {
-                let entry = match (entry, &record) {
+                let entry = match (entry, record) {
                     (None, Some(record)) => Handle::of_call(record.uses.newest()),
                     (entry, _) => Handle::Counted(self.pin(entry.expect("without a call there are no uses"))),
                 };
-                call::set_held(&raw const *entry, last && leaving);
+                thread.set_held(&raw const *entry, last && leaving);
                 let pointer = TargetPointer::mapped(entry, range, false);
-                info!(
-                    flag::MAPPING_EXISTS,
-                    self.shared.plugin.device(),
-                    "Mapping exists with HstPtrBegin={}, TgtPtrBegin={}, Size={}, {}",
-                    Address(range.begin()),
-                    Address(pointer.target.addr()),
-                    range.size(),
-                    Counts(counts, Some(action), request.kind),
-                );
+                if report::info_is_on(flag::MAPPING_EXISTS) {
+                    self.log_exists_on_exit(request, pointer.target.addr(), counts, action);
+                }
                 (pointer, last)
             }
             End::Host => {
-                call::set_held(null(), false);
+                thread.set_held(null(), false);
                 let host = Address(range.begin());
                 dp!("Get HstPtrBegin {host} Size={} for unified shared memory", range.size());
                 (TargetPointer::host(range), false)
             }
             End::Nothing => {
-                call::set_held(null(), false);
+                thread.set_held(null(), false);
                 (TargetPointer::NONE, false)
             }
         }
@@ -529,6 +640,7 @@ impl Device {
     /// no other call uses them: `deallocTgtPtr`. While other calls do, it stays, to be joined or to be removed by them.
     ///
     /// A mapping that somebody else has removed meanwhile is no error.
+    #[inline(always)]
     pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
         log_look_up(range);
         let (overlap, released) = self.shared.table.lock().release(range, kind, caller());
@@ -668,15 +780,19 @@ impl Device {
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.id(), record.calls());
         event::chain_copy(&self.shared.plugin, &transfer, record)?;
-        if entry.target_of(host.addr()) == target.addr() {
-            // SAFETY: the same contract.
-            unsafe { self.submit_parts(&entry, &transfer, HostRange::new(host.addr(), size), record) }?;
-        } else {
-            // An attached pointer, put back where it is already.
-            // SAFETY: the same contract.
-            unsafe { self.submit(target, host, size, record) }?;
-        }
-        self.record_copy(&mut transfer, record)
+        self.log_submit(host, target, size);
+        let call = (record.id(), &self.shared.calls);
+        record.issue(|queue| {
+            if entry.target_of(host.addr()) == target.addr() {
+                // SAFETY: the same contract.
+                unsafe { self.submit_parts(&entry, &transfer, HostRange::new(host.addr(), size), queue) }?;
+            } else {
+                // An attached pointer, put back where it is already.
+                // SAFETY: the same contract.
+                unsafe { self.shared.plugin.data_submit(target, host, size, queue) }?;
+            }
+            self.record_copy(&mut transfer, call, queue)
+        })
     }
 
     /// The entry that this thread has looked up and not dropped, if `target` is in its memory.
@@ -854,6 +970,7 @@ impl Shared {
 
 /// Has `copy` move what is mapped of `range`, by host and device address and size. What is attached is left out: by
 /// `stay`, which a test may break.
+#[inline(always)]
 fn in_parts(
     entry: &Entry,
     transfer: &Transfer,
@@ -861,12 +978,18 @@ fn in_parts(
     stay: Rule,
     mut copy: impl FnMut(*mut c_void, *mut c_void, i64) -> Done,
 ) -> Done {
-    let nothing_attached = Transfer::default();
-    let transfer = if broken(stay) { &nothing_attached } else { transfer };
-    entry.parts(range, transfer).try_for_each(|part| {
+    let mut copy_part = |part: Range<usize>| {
         let [host, target] = [entry.host_begin(), entry.target_begin()].map(|begin| begin + part.start);
         copy(host as *mut c_void, target as *mut c_void, part.len() as i64)
-    })
+    };
+    let whole = entry.offsets(range);
+    if transfer.is_shared() && !broken(stay) {
+        transfer.without_attached(whole).try_for_each(copy_part)
+    } else if whole.is_empty() {
+        Ok(())
+    } else {
+        copy_part(whole)
+    }
 }
 
 /// The code that LLVM's callers get.
@@ -874,14 +997,10 @@ pub fn code(done: Done) -> i32 {
     done.map_or_else(|Failed(code)| code, |()| OFFLOAD_SUCCESS)
 }
 
-/// The first lines of `device_is_ready`: whether device `number` is one of `count`.
-pub fn exists(number: i32, count: usize) -> bool {
+/// What `device_is_ready` says of a device that there is none of.
+pub fn is_missing(number: i32) {
     dp!("Checking whether device {number} is ready.");
-    let exists = usize::try_from(number).is_ok_and(|number| number < count);
-    if !exists {
-        dp!("Device ID  {number} does not have a matching RTL");
-    }
-    exists
+    dp!("Device ID  {number} does not have a matching RTL");
 }
 
 fn message_not_present(range: HostRange) {
@@ -892,11 +1011,27 @@ fn message_not_present(range: HostRange) {
     );
 }
 
+#[inline]
 fn log_look_up(range: HostRange) {
+    if report::debug_is_on() {
+        say_look_up(range);
+    }
+}
+
+#[cold]
+fn say_look_up(range: HostRange) {
     dp!("Looking up mapping(HstPtrBegin={}, Size={})...", Address(range.begin()), range.size());
 }
 
+#[inline]
 fn log_overlap(overlap: Overlap) {
+    if !matches!(overlap, Overlap::None | Overlap::Inside) {
+        say_overlap(overlap);
+    }
+}
+
+#[cold]
+fn say_overlap(overlap: Overlap) {
     if overlap.extends_before() {
         dp!("WARNING: Pointer is not mapped but section extends into already mapped data");
     }

@@ -59,22 +59,11 @@ impl CallId {
     }
 }
 
-/// How far a call's queue has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Work may be issued on it.
-    Open,
-    /// Its thread waits for it. It depends on nobody's thread.
-    Synchronizing,
-}
-
 /// A call's queue, guarded by the call's lock: nobody records on a queue while it is given back.
 #[derive(Debug)]
 pub struct Queue {
     /// The plugin's queue, 0 while there is none.
     pub address: usize,
-    /// How far it has got.
-    pub phase: Phase,
     /// The call that has it.
     call: CallId,
 }
@@ -92,7 +81,7 @@ pub struct Call {
 
 impl Call {
     fn new(call: CallId) -> Self {
-        let queue = Queue { address: 0, phase: Phase::Open, call };
+        let queue = Queue { address: 0, call };
         Self {
             queue: Mutex::new(Rank::CALL, queue),
             changed: Condvar::default(),
@@ -116,26 +105,26 @@ impl Call {
         }
     }
 
-    /// Notes that its thread starts to wait for its queue.
-    pub fn set_synchronizing(&self, call: CallId) {
+    /// Has `synchronize` wait for the call's work, and makes room for the next call. Only a success makes its work done;
+    /// after a failure there is no next call here. Who asks for its queue meanwhile waits until it is gone.
+    pub fn finish<E>(
+        &self,
+        call: CallId,
+        synchronize: impl FnOnce() -> Result<(), E>,
+    ) -> (Result<(), E>, Option<CallId>) {
+        let mut queue = self.queue();
         if broken(Rule::NeededWaits) {
             self.done.store(call.generation(), Ordering::Release);
         }
-        self.queue().phase = Phase::Synchronizing;
-    }
-
-    /// Notes that its queue is gone, and makes room for the next call. Only a success makes its work done; after a
-    /// failure there is no next call here.
-    pub fn finish(&self, call: CallId, success: bool) -> Option<CallId> {
-        let next = if success { call.next() } else { None };
-        let mut queue = self.queue();
-        if success {
+        let done = synchronize();
+        let next = if done.is_ok() { call.next() } else { None };
+        if done.is_ok() {
             self.done.store(call.generation(), Ordering::Release);
         }
         self.filled.store(call.generation(), Ordering::Release);
-        *queue = Queue { address: 0, phase: Phase::Open, call: next.unwrap_or(call) };
+        *queue = Queue { address: 0, call: next.unwrap_or(call) };
         self.changed.notify_all();
-        next
+        (done, next)
     }
 }
 
@@ -187,12 +176,7 @@ impl Calls {
 
     /// The queue of a call that is still open, locked; none if it is over. One that is being synchronised is waited for.
     pub fn queue_of(&self, call: CallId) -> Option<Guard<'_, Queue>> {
-        let slot = self.of(call);
-        let mut queue = slot.queue();
-        while queue.call == call && queue.phase == Phase::Synchronizing {
-            slot.changed.wait(&mut queue);
-        }
-        (queue.call == call).then_some(queue)
+        Some(self.of(call).queue()).filter(|queue| queue.call == call)
     }
 }
 
@@ -200,13 +184,17 @@ impl Calls {
 mod tests {
     use super::*;
 
+    fn finish(slot: &Call, call: CallId, success: bool) -> Option<CallId> {
+        slot.finish(call, || success.then_some(()).ok_or(())).1
+    }
+
     #[test]
     fn a_slot_has_one_call_after_another() {
         let calls = Calls::default();
         let (first, slot) = calls.add();
         let (other, _) = calls.add();
         assert!(!calls.is_done(first) && !calls.is_filled(first) && calls.queue_of(first).is_some());
-        let second = slot.finish(first, true).expect("there is room");
+        let second = finish(&slot, first, true).expect("there is room");
         assert!(calls.is_done(first) && calls.is_filled(first) && calls.queue_of(first).is_none());
         assert!(!calls.is_done(second) && !calls.is_filled(second) && calls.queue_of(second).is_some());
         assert!(!calls.is_done(other));
@@ -218,7 +206,7 @@ mod tests {
     fn only_a_success_is_done() {
         let calls = Calls::default();
         let (call, slot) = calls.add();
-        assert_eq!(slot.finish(call, false), None);
+        assert_eq!(finish(&slot, call, false), None);
         assert!(!calls.is_done(call) && calls.is_filled(call));
     }
 
@@ -234,15 +222,19 @@ mod tests {
     fn waiters_are_woken() {
         let calls = Arc::new(Calls::default());
         let (call, slot) = calls.add();
-        slot.set_synchronizing(call);
         let waits = |wait: fn(&Calls, CallId)| {
             let calls = Arc::clone(&calls);
             std::thread::spawn(move || wait(&calls, call))
         };
-        let finished = waits(|calls, call| assert!(calls.queue_of(call).is_none()));
         let filled = waits(Calls::wait_until_filled);
-        slot.finish(call, true);
-        finished.join().unwrap();
+        let mut finished = None;
+        let (done, _) = slot.finish(call, || {
+            finished = Some(waits(|calls, call| assert!(calls.queue_of(call).is_none())));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            Ok::<_, ()>(())
+        });
+        assert!(done.is_ok());
+        finished.unwrap().join().unwrap();
         filled.join().unwrap();
     }
 }

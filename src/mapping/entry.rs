@@ -93,12 +93,31 @@ struct More {
 
 impl Transfer {
     /// Notes that `call` uses the entry until it is done.
+    #[inline]
     pub fn add_user(&mut self, call: CallId, calls: &Calls) {
-        self.user(call, calls);
+        match self.user {
+            Some(user) if user.call() == call => {}
+            // The usual case, in short.
+            Some(user) if self.more.is_none() && calls.is_done(user.call()) => self.user = Some(User(call.bits())),
+            _ => _ = self.user(call, calls),
+        }
+    }
+
+    /// Whether there may be more to know than one user.
+    pub const fn is_shared(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// Whether nothing is known but of `call`.
+    pub fn is_only_of(&self, call: CallId) -> bool {
+        self.more.is_none() && self.user.is_some_and(|user| user.call() == call)
     }
 
     /// What is known of a user, noted now if it is none yet.
     fn user(&mut self, call: CallId, calls: &Calls) -> &mut User {
+        if self.is_only_of(call) {
+            return self.user.as_mut().expect("of this call");
+        }
         if self.user.is_none_or(|user| user.call() != call) {
             self.forget_done(calls);
         }
@@ -152,8 +171,10 @@ impl Transfer {
 
     /// Notes that `call` has recorded the event.
     pub fn set_recorded(&mut self, call: CallId, calls: &Calls) {
-        let more = self.more.iter_mut().flat_map(|more| &mut more.users);
-        self.user.iter_mut().chain(more).for_each(|user| user.unset(User::RECORDED));
+        if !self.is_only_of(call) {
+            let more = self.more.iter_mut().flat_map(|more| &mut more.users);
+            self.user.iter_mut().chain(more).for_each(|user| user.unset(User::RECORDED));
+        }
         self.user(call, calls).set(User::RECORDED);
     }
 
@@ -188,7 +209,7 @@ impl Transfer {
     }
 
     /// The parts of a range of offsets that hold no attached pointers, by offset.
-    fn without_attached(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pub fn without_attached(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let mut from = range.start;
         let reaching_in = range.start.saturating_sub(POINTER - 1)..range.end.max(range.start);
         let attached = self.more.iter().flat_map(move |more| more.attached.range(reaching_in.clone()));
@@ -322,11 +343,10 @@ impl Entry {
         target.wrapping_sub(self.target_begin) < self.size()
     }
 
-    /// What a copy of `range` moves, by offset: what is mapped of it, without attached pointers. Those are right as they
-    /// are, on both sides, and others read them at any time.
-    pub fn parts(&self, range: HostRange, transfer: &Transfer) -> impl Iterator<Item = Range<usize>> {
+    /// What is mapped of `range`, by offset.
+    pub fn offsets(&self, range: HostRange) -> Range<usize> {
         let offset = |host: usize| host.clamp(self.host_begin, self.host_end) - self.host_begin;
-        transfer.without_attached(offset(range.begin())..offset(range.end_or_max()))
+        offset(range.begin())..offset(range.end_or_max())
     }
 
     /// Both counts. Exact under the table lock; without it, each is a value that it had.

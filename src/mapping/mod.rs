@@ -17,6 +17,7 @@ mod call;
 mod counts;
 mod entry;
 mod lookup;
+mod ordered;
 mod table;
 mod uses;
 

@@ -6,13 +6,12 @@ use super::call::Caller;
 use super::counts::{CountKind, RefCounts};
 use super::entry::{Entry, Origin};
 use super::lookup::{HostRange, Overlap};
+use super::ordered::Ordered;
 use super::uses::{Use, Uses};
 use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use hashbrown::HashTable;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound::{Excluded, Included, Unbounded};
 
 /// A map clause on entry to a region, as `getTargetPointer` gets it.
 #[derive(Clone, Copy, Debug)]
@@ -189,8 +188,8 @@ pub enum Association {
 pub struct Table {
     /// By first host address, for what is looked up most: whole mappings.
     exact: HashTable<Arc<Entry>>,
-    /// The same entries in the order of their host addresses, for everything else.
-    ordered: BTreeMap<usize, Arc<Entry>>,
+    /// The same addresses in order, for everything else.
+    ordered: Ordered,
     /// No entry begins further than this from its base: how far a zero-length look-up has to search.
     widest: usize,
     /// Entries made and removed so far.
@@ -213,16 +212,16 @@ impl Table {
 
     /// The entry with the lowest host address.
     pub fn first(&self) -> Option<&Arc<Entry>> {
-        self.ordered.first_key_value().map(|(_, entry)| entry)
+        self.exact(self.ordered.first()?)
     }
 
     /// The entry that follows the one at `host_begin`.
     pub fn after(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        self.ordered.range((Excluded(host_begin), Unbounded)).next().map(|(_, entry)| entry)
+        self.exact(self.ordered.first_above(host_begin)?)
     }
 
     /// The entry that begins exactly at `host_begin`.
-    #[inline]
+    #[inline(always)]
     pub fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
         self.exact.find(hash(host_begin), |entry| entry.host_begin() == host_begin)
     }
@@ -231,7 +230,7 @@ impl Table {
     ///
     /// With `extended`, a zero-length range that is inside no entry still matches one whose *extended* range
     /// `[host_base, host_end)` holds its address: a pointer to an array of which only a later section is mapped.
-    #[inline]
+    #[inline(always)]
     pub fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
         match self.exact(range.begin()) {
             Some(entry) if range.begin() < entry.host_end() => (Overlap::with_left(entry, range), Some(entry)),
@@ -239,29 +238,22 @@ impl Table {
         }
     }
 
+    #[inline(never)]
     fn look_up_in_order(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
         let found = |overlap, entry| (overlap, Some(entry));
         // One search is enough if nothing begins inside the range, as for most.
         let last = range.begin().max(range.end_or_max().saturating_sub(1));
-        match self.ordered.range(..=last).next_back() {
-            None => {}
-            Some((begin, left)) if *begin <= range.begin() => {
-                let overlap = Overlap::with_left(left, range);
-                if overlap != Overlap::None {
-                    return found(overlap, left);
-                }
+        let nearest = self.ordered.last_up_to(last);
+        let begins_inside = nearest.is_some_and(|begin| begin > range.begin());
+        let left = if begins_inside { self.ordered.last_up_to(range.begin()) } else { nearest };
+        if let Some(left) = left.and_then(|begin| self.exact(begin)) {
+            let overlap = Overlap::with_left(left, range);
+            if overlap != Overlap::None {
+                return found(overlap, left);
             }
-            Some(_) => {
-                if let Some((_, left)) = self.ordered.range(..=range.begin()).next_back() {
-                    let overlap = Overlap::with_left(left, range);
-                    if overlap != Overlap::None {
-                        return found(overlap, left);
-                    }
-                }
-                if let Some(right) = self.after(range.begin()) {
-                    return found(Overlap::with_right(right, range), right);
-                }
-            }
+        }
+        if begins_inside && let Some(right) = self.after(range.begin()) {
+            return found(Overlap::with_right(right, range), right);
         }
         match Some(range.begin()).filter(|_| extended && range.size() == 0).and_then(|host| self.extended(host)) {
             Some(entry) => found(Overlap::Inside, entry),
@@ -272,14 +264,15 @@ impl Table {
     /// The nearest later entry that is a section of something which begins at or before `host`.
     fn extended(&self, host: usize) -> Option<&Arc<Entry>> {
         let reach = host.saturating_add(self.widest);
-        let later = self.ordered.range((Excluded(host), Included(reach)));
-        later.map(|(_, entry)| entry).find(|entry| entry.host_base() <= host)
+        let holds = |begin| self.exact(begin).is_some_and(|entry| entry.host_base() <= host);
+        self.exact(self.ordered.first_between(host, reach, holds)?)
     }
 
     /// Looks a map clause up and counts it: what `getTargetPointer` does before any transfer.
     ///
     /// Zero-length sections match extended ranges here. The overlap is returned for the log. A mapping that another
     /// caller is leaving is taken over: the one count that is left becomes this call's, and nothing is copied in.
+    #[inline(always)]
     pub fn begin(&mut self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
         let range = request.range;
         let (overlap, entry) = self.look_up(range, true);
@@ -324,6 +317,7 @@ impl Table {
     /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
     /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
     /// others may have taken them out of the table, and made new ones there.
+    #[inline(always)]
     pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let launched = uses.as_ref().is_some_and(|uses| uses.launched);
         let (overlap, found) = self.find_on_exit(request, caller, uses);
@@ -350,6 +344,7 @@ impl Table {
     }
 
     /// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
+    #[inline(always)]
     fn find_on_exit<'u>(
         &self,
         request: &EndRequest,
@@ -367,6 +362,12 @@ impl Table {
         if uses.counted_at(range).is_some_and(own) {
             return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
         }
+        self.find_more_on_exit(request, caller, uses)
+    }
+
+    #[inline(never)]
+    fn find_more_on_exit<'u>(&self, request: &EndRequest, caller: Caller, uses: &'u mut Uses) -> (Overlap, OnExit<'u>) {
+        let range = request.range;
         let (overlap, found) = self.look_up(range, request.extended);
         // Deleted by another caller, or left to the others and removed by them.
         let lost = |known: &Arc<Entry>| {
@@ -386,7 +387,7 @@ impl Table {
 
     /// As [`end`](Self::end), for what needs no table: a look-up, before its region is launched, of what the call has
     /// counted.
-    #[inline]
+    #[inline(always)]
     pub fn end_of_known(request: &EndRequest, caller: Caller, uses: &mut Uses) -> Option<End> {
         if request.update || uses.launched || broken(Rule::CountOutOwn) {
             return None;
@@ -400,6 +401,7 @@ impl Table {
     }
 
     /// The plain way out, and a look-up that does not count.
+    #[inline(always)]
     fn count_out(
         &mut self,
         entry: &Arc<Entry>,
@@ -437,6 +439,7 @@ impl Table {
 
     /// A member's look-up at the end of a region: the first one counts the struct out, so that all members and the
     /// struct answer alike. The counts are shown as if that were still to come.
+    #[inline(never)]
     fn settle(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
         let (entry, kind) = (&used.entry, used.kind);
         let last = *used.settled.get_or_insert_with(|| {
@@ -458,6 +461,7 @@ impl Table {
     }
 
     /// The struct's own look-up after that of a member.
+    #[inline(never)]
     fn settled(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
         used.settled = None;
         used.counted -= 1;
@@ -466,20 +470,27 @@ impl Table {
         (last, if last { CountAction::Deferred } else { CountAction::Decremented }, used.entry.counts())
     }
 
-    /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it. False if its range has
-    /// been taken meanwhile, since the table was as `seen`: look again.
-    pub fn insert(&mut self, entry: &Arc<Entry>, request: &BeginRequest, seen: Changes, uses: &mut Uses) -> bool {
-        let free = seen.0 == self.changes || self.is_free(request.range);
-        if free {
-            self.add(Arc::clone(entry));
-            if request.update {
-                uses.count(entry, request.kind, true);
-            } else {
-                // A mapper's first component, which is never counted out.
-                uses.of(entry).made.get_or_insert(true);
-            }
+    /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it, and makes it the newest
+    /// of the call's uses. Gives it back if its range has been taken meanwhile, since the table was as `seen`: look again.
+    pub fn insert(
+        &mut self,
+        entry: Arc<Entry>,
+        request: &BeginRequest,
+        seen: Changes,
+        uses: &mut Uses,
+    ) -> Result<(), Arc<Entry>> {
+        if seen.0 != self.changes && !self.is_free(request.range) {
+            return Err(entry);
         }
-        free
+        self.add(Arc::clone(&entry));
+        let used = uses.push(entry);
+        used.made = Some(true);
+        if request.update {
+            used.counted = 1;
+            used.kind = request.kind;
+        }
+        // Else it is a mapper's first component, which is never counted out.
+        Ok(())
     }
 
     /// Adds an entry that LLVM makes by itself: `emplace` of the C++ list. Nothing happens if the range is taken.
@@ -518,7 +529,7 @@ impl Table {
     }
 
     fn is_free(&self, range: HostRange) -> bool {
-        let before = self.ordered.range(..=range.begin()).next_back().map(|(_, entry)| entry);
+        let before = self.ordered.last_up_to(range.begin()).and_then(|begin| self.exact(begin));
         let mut neighbours = before.into_iter().chain(self.after(range.begin()));
         range.end().is_some() && !neighbours.any(|entry| entry.host_begin() == range.begin() || entry.overlaps(range))
     }
@@ -527,12 +538,12 @@ impl Table {
         let begin = entry.host_begin();
         self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
         self.changes += 1;
-        self.exact.insert_unique(hash(begin), Arc::clone(&entry), |entry| hash(entry.host_begin()));
-        let former = self.ordered.insert(begin, entry);
-        assert!(former.is_none(), "two mappings of one host address");
+        self.exact.insert_unique(hash(begin), entry, |entry| hash(entry.host_begin()));
+        self.ordered.insert(begin);
     }
 
     /// The last user is done with a mapping: out of the table with it, if it still carries the caller's mark.
+    #[inline(always)]
     pub fn release(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
         let detached = self.detached.iter().position(|(owner, entry)| *owner == caller && entry.matches(range));
         if let Some(index) = detached {
@@ -548,8 +559,11 @@ impl Table {
                 Released::Kept
             }
             Some(entry) => {
-                let entry = Arc::clone(entry);
-                if self.take_back(&entry, kind) { Released::Removed(entry) } else { Released::Kept }
+                entry.set_leaving(None);
+                let counts = entry.update_counts(|counts| counts.decrement(kind));
+                let key = (entry.host_begin(), Arc::as_ptr(entry));
+                let removed = if counts.is_zero() { self.take(key) } else { None };
+                removed.map_or(Released::Kept, Released::Removed)
             }
         };
         (overlap, released)
@@ -560,19 +574,21 @@ impl Table {
         let mut removed = Vec::new();
         for entry in uses.entries() {
             entry.unpin();
-            if entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() && self.remove(entry) {
-                removed.push(Arc::clone(entry));
+            if entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() {
+                removed.extend(self.take((entry.host_begin(), Arc::as_ptr(entry))));
             }
         }
         removed
     }
 
-    /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
+    /// Whether [`take_detached`](Self::take_detached) would answer any.
     #[inline]
+    pub fn has_detached(&self, caller: Caller) -> bool {
+        self.detached.iter().any(|(owner, _)| *owner == caller)
+    }
+
+    /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
     pub fn take_detached(&mut self, caller: Caller) -> Vec<Arc<Entry>> {
-        if self.detached.is_empty() {
-            return Vec::new();
-        }
         self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
     }
 
@@ -588,12 +604,16 @@ impl Table {
 
     /// Takes `entry` out of the table. False if it is not there (any more).
     pub fn remove(&mut self, entry: &Arc<Entry>) -> bool {
-        let found = self.exact.find_entry(hash(entry.host_begin()), |found| Arc::ptr_eq(found, entry));
-        let Ok(found) = found else { return false };
-        found.remove();
+        self.take((entry.host_begin(), Arc::as_ptr(entry))).is_some()
+    }
+
+    /// Takes an entry out of the table, known by its first host address and itself.
+    fn take(&mut self, (host_begin, entry): (usize, *const Entry)) -> Option<Arc<Entry>> {
+        let found = self.exact.find_entry(hash(host_begin), |found| Arc::as_ptr(found) == entry).ok()?;
+        let (entry, _) = found.remove();
         self.changes += 1;
-        self.ordered.remove(&entry.host_begin());
-        true
+        self.ordered.remove(host_begin);
+        Some(entry)
     }
 }
 

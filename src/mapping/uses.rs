@@ -35,7 +35,7 @@ pub struct Uses {
     /// Where the last search ended.
     near: usize,
     /// If there are many: where the newest use of an entry is, by the entry's first host address.
-    by_begin: HashMap<usize, usize>,
+    by_begin: Option<Box<HashMap<usize, usize>>>,
     /// The call has launched its region: look-ups from now on are those of its end.
     pub launched: bool,
 }
@@ -44,44 +44,51 @@ pub struct Uses {
 const FEW: usize = 32;
 
 impl Uses {
-    /// The first use, of an entry that begins at `begin`, which is as asked.
-    fn find(&mut self, begin: usize, is: impl Fn(&Use) -> bool) -> Option<usize> {
+    /// A use, of an entry that begins at `begin`, which is as asked.
+    #[inline(always)]
+    fn find(&mut self, begin: usize, is: impl Fn(&Use) -> bool) -> Option<&mut Use> {
         let fits = |used: &Use| used.entry.host_begin() == begin && is(used);
-        let fits_at = |index: &usize| self.list.get(*index).is_some_and(fits);
-        let near = [self.near, self.near + 1, self.near.wrapping_sub(1)];
-        let found = near.into_iter().find(fits_at).or_else(|| match self.list.len() {
-            0..=FEW => self.list.iter().position(fits),
-            _ => {
-                let newest = *self.by_begin.get(&begin)?;
-                Some(newest).filter(fits_at).or_else(|| self.list.iter().position(fits))
-            }
-        })?;
-        self.near = found;
-        Some(found)
+        let fits_at = |index: usize| self.list.get(index).is_some_and(fits);
+        let near = self.near;
+        self.near = if fits_at(near + 1) {
+            near + 1
+        } else if fits_at(near) {
+            near
+        } else if fits_at(near.wrapping_sub(1)) {
+            near - 1
+        } else if self.list.len() <= FEW {
+            self.list.iter().position(fits)?
+        } else {
+            let newest = *self.by_begin.as_ref()?.get(&begin)?;
+            if fits_at(newest) { newest } else { self.list.iter().position(fits)? }
+        };
+        Some(&mut self.list[self.near])
     }
 
-    fn push(&mut self, entry: &Arc<Entry>) -> usize {
+    /// Notes the use of an entry that the call does not use yet. The table is locked.
+    pub(super) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
         let index = self.list.len();
-        let used = Use { entry: Arc::clone(entry), made: None, counted: 0, kind: CountKind::Dynamic, settled: None };
-        self.list.push(used);
+        let begin = entry.host_begin();
+        self.list.push(Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None });
         self.near = index;
         if index == FEW {
-            self.by_begin.extend(self.list.iter().enumerate().map(|(index, used)| (used.entry.host_begin(), index)));
-        } else if index > FEW {
-            self.by_begin.insert(entry.host_begin(), index);
+            let all = self.list.iter().enumerate().map(|(index, used)| (used.entry.host_begin(), index));
+            self.by_begin = Some(Box::new(all.collect()));
+        } else if let Some(by_begin) = &mut self.by_begin {
+            by_begin.insert(begin, index);
         }
-        index
-    }
-
-    /// The use of `entry`, noted now if it is the first one. The table is locked.
-    pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
-        let known = self.find(entry.host_begin(), |used| Arc::ptr_eq(&used.entry, entry));
-        let index = known.unwrap_or_else(|| self.push(entry));
         &mut self.list[index]
     }
 
+    /// The use of `entry`, noted now if it is the first one. The table is locked.
+    #[inline]
+    pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
+        if self.contain(entry) { self.newest_mut() } else { self.push(Arc::clone(entry)) }
+    }
+
     /// Whether the call uses `entry`.
+    #[inline]
     pub fn contain(&mut self, entry: &Arc<Entry>) -> bool {
         self.find(entry.host_begin(), |used| Arc::ptr_eq(&used.entry, entry)).is_some()
     }
@@ -96,6 +103,7 @@ impl Uses {
     }
 
     /// Notes a counted look-up that found or made `entry`.
+    #[inline]
     pub(super) fn count(&mut self, entry: &Arc<Entry>, kind: CountKind, made: bool) {
         let used = self.of(entry);
         used.made.get_or_insert(made);
@@ -105,15 +113,14 @@ impl Uses {
 
     /// The use of `entry` if it has been counted and not yet counted out.
     pub(super) fn counted(&mut self, entry: &Arc<Entry>) -> Option<&mut Use> {
-        let index = self.find(entry.host_begin(), |used| used.counted > 0 && Arc::ptr_eq(&used.entry, entry))?;
-        Some(&mut self.list[index])
+        self.find(entry.host_begin(), |used| used.counted > 0 && Arc::ptr_eq(&used.entry, entry))
     }
 
     /// A use that has been counted and not yet counted out, of an entry that begins with `range` and holds all of it.
+    #[inline]
     pub(super) fn counted_at(&mut self, range: HostRange) -> Option<&mut Use> {
         let inside = |used: &Use| used.counted > 0 && Overlap::with_left(&used.entry, range) == Overlap::Inside;
-        let index = self.find(range.begin(), inside)?;
-        Some(&mut self.list[index])
+        self.find(range.begin(), inside)
     }
 
     /// The first use that has been counted and not yet counted out, of an entry that is as asked.
@@ -142,7 +149,7 @@ impl Uses {
     /// All entries, whose pins the table has taken. What is left is as new.
     pub fn drain(&mut self) -> impl Iterator<Item = Arc<Entry>> {
         self.near = 0;
-        self.by_begin.clear();
+        self.by_begin = None;
         self.launched = false;
         self.list.drain(..).map(|used| used.entry)
     }

@@ -267,7 +267,7 @@ impl Program {
             update,
             must_contain: true,
             force_delete: map.delete,
-            extended: update || device::open_on_this_thread(),
+            extended: false,
             unified: false,
         })
     }
