@@ -440,6 +440,22 @@ mod tests {
     }
 
     #[test]
+    fn a_bench_that_ends_or_says_something_else_is_named_with_its_reason() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Server::start(command, Core::Rust, 100)
+        };
+        let (mut server, filling) =
+            shell("echo ready 5000 800; echo Libomptarget error: no >&2; exit 3").expect("it starts");
+        assert_eq!((filling.time, filling.bytes), (50.0, 8.0));
+        let message = server.work(Scenario::New, 1, 10, 1).expect_err("it has ended").to_string();
+        assert_eq!(message, "the bench on the rust core ended too early (exit status: 3): Libomptarget error: no");
+        let message = shell("echo 17").err().expect("not ready").to_string();
+        assert_eq!(message, "the bench says \"17\\n\" in place of being ready");
+    }
+
+    #[test]
     fn lines_have_as_many_numbers_as_they_should() {
         assert_eq!(numbers("17 4\n"), Some([17, 4]));
         assert_eq!(numbers::<2>("17\n"), None);

@@ -51,11 +51,11 @@ impl Row {
     }
 }
 
-/// Counts, prints a table, and says whether all is as it should be. With `update` it records what our core needs now.
-pub fn report(update: bool) -> Result<(bool, Totals)> {
+/// Counts, prints a table, and says whether all is as it should be. With `record` it records what our core needs now.
+pub fn report(record: bool) -> Result<(bool, Totals)> {
     let file = paths::root().join(RECORDED);
     let counted = count(&[Core::Stock, Core::Rust])?;
-    if update {
+    if record {
         let mut text = format!("{HEAD}\n");
         for row in &counted {
             writeln!(text, "{},{},{}", row.scenario, row.size, row.rust)?;
@@ -73,9 +73,7 @@ pub fn report(update: bool) -> Result<(bool, Totals)> {
     }
     let failed = rows.iter().filter(|row| row.complaint().is_some()).count();
     let totals = Totals { passed: rows.len() - failed, failed, skipped: 0 };
-    println!(
-        "\nInstructions of an operation. `omptarget bench --instructions --update` records those of the Rust core."
-    );
+    println!("\nInstructions of an operation. `omptarget bench --record` records those of the Rust core.");
     println!("{totals}");
     Ok((failed == 0, totals))
 }

@@ -36,8 +36,9 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 fn draw_panel(measured: &Measured, scenario: Scenario, area: &Area<'_>) -> Result<()> {
     let rows = rows_of(measured, scenario);
     let lines = lines(measured, scenario);
-    let sizes = range(rows.iter().map(|row| row.size as f64), 2.0);
-    let costs = range(lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)), 1.5);
+    let sizes = range(rows.iter().map(|row| row.size as f64), 2.0, 2.0);
+    // Room for the legend above.
+    let costs = range(lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)), 1.5, 8.0);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{scenario}: ns an operation"), ("sans-serif", 16))
         .margin(12)
@@ -50,6 +51,7 @@ fn draw_panel(measured: &Measured, scenario: Scenario, area: &Area<'_>) -> Resul
         .x_desc("live mappings")
         .x_label_formatter(&whole)
         .y_label_formatter(&whole)
+        .y_labels(5)
         .light_line_style(WHITE)
         .draw()?;
     for line in lines {
@@ -100,9 +102,9 @@ fn lines(measured: &Measured, scenario: Scenario) -> Vec<Line> {
     lines
 }
 
-/// From the least to the largest value, and beyond by a factor.
-fn range(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
+/// From the least to the largest value, and beyond by factors.
+fn range(values: impl Iterator<Item = f64>, below: f64, above: f64) -> Range<f64> {
     let (least, largest) =
         values.fold((f64::MAX, 1.0), |(least, largest), value| (value.min(least), value.max(largest)));
-    (least.min(largest) / factor)..(largest * factor)
+    (least.min(largest) / below)..(largest * above)
 }

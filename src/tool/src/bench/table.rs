@@ -52,7 +52,7 @@ fn memory(measured: &Measured) -> String {
     let most = measured.fillings.iter().map(|filling| filling.size).max().unwrap_or(0);
     let mut text = format!("\nMemory a mapping at its peak, and time to make it, with {}:\n", grouped(most));
     for filling in measured.fillings.iter().filter(|filling| filling.size == most) {
-        let _ = writeln!(text, "    {:<9} {:.0} bytes, {:.0} ns", filling.core, filling.bytes, filling.time);
+        let _ = writeln!(text, "    {:<9} {:.0} bytes, {:.0} ns", filling.core.name(), filling.bytes, filling.time);
     }
     text
 }
