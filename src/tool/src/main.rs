@@ -290,6 +290,9 @@ Examples:
         /// Count instructions, and record how many ours are now
         #[arg(long, conflicts_with_all = TIMING)]
         record: bool,
+        /// Count instructions, and leave what valgrind says of each function there, for callgrind_annotate
+        #[arg(long, value_name = "DIR", conflicts_with_all = TIMING)]
+        profile: Option<PathBuf>,
     },
     /// Check everything that CI checks
     #[command(after_help = "\
@@ -391,8 +394,8 @@ fn run(cli: Cli) -> Result<bool> {
             let env: Vec<_> = info.into_iter().chain(env).collect();
             return logdiff::report(sides(plugins), &file.context("no file given")?, &flag, &args, &env);
         }
-        Command::Bench { instructions, record, .. } if instructions || record => {
-            return Ok(bench::instructions::report(record)?.0);
+        Command::Bench { instructions, record, profile, .. } if instructions || record || profile.is_some() => {
+            return Ok(bench::instructions::report(record, profile.as_deref())?.0);
         }
         Command::Bench { core, pairs, scenario, size, threads, millis, debug_output, out, .. } => {
             bench::report(&bench::Options {

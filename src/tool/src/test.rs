@@ -38,7 +38,7 @@ const STEPS: [Step; 14] = [
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(Sides::Cores, None)?))),
     ("logs and calls of CUDA plugins", || Ok(all_of(logdiff::suite(Sides::Plugins, None)?))),
     ("exported symbols", exported_symbols),
-    ("instructions of both cores", || Ok(all_of(bench::instructions::report(false)?))),
+    ("instructions of both cores", || Ok(all_of(bench::instructions::report(false, None)?))),
     ("programs for a GPU", || Ok(all_of(gpu::report(None, gpu::Arch::default())?))),
 ];
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -52,9 +52,10 @@ impl Row {
 }
 
 /// Counts, prints a table, and says whether all is as it should be. With `record` it records what our core needs now.
-pub fn report(record: bool) -> Result<(bool, Totals)> {
+/// What valgrind has counted of each function goes into the folder `profile`.
+pub fn report(record: bool, profile: Option<&Path>) -> Result<(bool, Totals)> {
     let file = paths::root().join(RECORDED);
-    let counted = count(&[Core::Stock, Core::Rust])?;
+    let counted = count(&[Core::Stock, Core::Rust], profile)?;
     if record {
         let mut text = format!("{HEAD}\n");
         for row in &counted {
@@ -78,14 +79,14 @@ pub fn report(record: bool) -> Result<(bool, Totals)> {
     Ok((failed == 0, totals))
 }
 
-fn count(cores: &[Core; 2]) -> Result<Vec<Row>> {
+fn count(cores: &[Core; 2], profile: Option<&Path>) -> Result<Vec<Row>> {
     let program = Program::build(cores, false)?;
     let progress = progress::steps("counting instructions", cores.len() * SIZES.len());
     let mut rows = Vec::new();
     for size in SIZES {
         let mut counts = Vec::new();
         for libs in &program.libs {
-            counts.push(count_one(&program, libs, size)?);
+            counts.push(count_one(&program, libs, size, profile)?);
             progress.inc();
         }
         for (index, &scenario) in Scenario::ALL.iter().enumerate() {
@@ -96,7 +97,7 @@ fn count(cores: &[Core; 2]) -> Result<Vec<Row>> {
 }
 
 /// The instructions of an operation of each scenario.
-fn count_one(program: &Program, libs: &Libs, size: usize) -> Result<Vec<u64>> {
+fn count_one(program: &Program, libs: &Libs, size: usize, profile: Option<&Path>) -> Result<Vec<u64>> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let work = Scenario::ALL.map(|scenario| format!("{scenario} 1 {OPERATIONS} 1\n")).concat();
     let input = dir.path().join("work");
@@ -104,7 +105,9 @@ fn count_one(program: &Program, libs: &Libs, size: usize) -> Result<Vec<u64>> {
     let part = |number: usize| -> PathBuf { dir.path().join(format!("part.{number}")) };
     let bench = program.command(libs, size);
     let mut command = Command::new(process::tool("valgrind")?);
-    command.args(["--tool=callgrind", &format!("--toggle-collect={COUNTED}"), &format!("--dump-after={COUNTED}")]);
+    // Each part is to be read by itself.
+    command.args(["--tool=callgrind", "--compress-strings=no"]);
+    command.args([format!("--toggle-collect={COUNTED}"), format!("--dump-after={COUNTED}")]);
     command.arg(format!("--callgrind-out-file={}", dir.path().join("part").display()));
     command.arg(bench.get_program()).args(bench.get_args());
     for (name, value) in bench.get_envs() {
@@ -114,9 +117,13 @@ fn count_one(program: &Program, libs: &Libs, size: usize) -> Result<Vec<u64>> {
         };
     }
     process::run(command.stdin(File::open(&input)?)).context("cannot count the bench's instructions")?;
-    let counts = (1..=Scenario::ALL.len()).map(|number| {
-        let file = part(number);
-        let text = fs::read_to_string(&file).context("valgrind has not counted each scenario")?;
+    let counts = Scenario::ALL.iter().zip(1..).map(|(scenario, number)| {
+        let text = fs::read_to_string(part(number)).context("valgrind has not counted each scenario")?;
+        if let Some(dir) = profile {
+            let file = dir.join(format!("{scenario}-{size}-{}.callgrind", libs.core));
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            fs::write(&file, &text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
         Ok(total(&text).context("valgrind says no total")?.div_ceil(OPERATIONS))
     });
     let counts = counts.collect::<Result<Vec<_>>>()?;
