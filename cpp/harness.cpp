@@ -143,9 +143,11 @@ void *harness_load_binary(int32_t Device, void *Image) { return device(Device).l
 /// The result stays with the harness for harness_attach, until harness_forget.
 Answer harness_get_target_pointer(int32_t Device, const BeginArguments *A, AsyncInfoTy *Call) {
   DeviceTy &D = device(Device);
-  Latest = D.getTargetPointer(A->HstPtrBegin, A->HstPtrBase, A->Size, A->HstPtrName, A->HasFlagTo, A->HasFlagAlways,
-                              A->IsImplicit, A->UpdateRefCount, A->HasCloseModifier, A->HasPresentModifier,
-                              A->HasHoldModifier, *Call);
+  const TargetPointerResultTy Result = D.getTargetPointer(
+      A->HstPtrBegin, A->HstPtrBase, A->Size, A->HstPtrName, A->HasFlagTo, A->HasFlagAlways, A->IsImplicit,
+      A->UpdateRefCount, A->HasCloseModifier, A->HasPresentModifier, A->HasHoldModifier, *Call);
+  // A copy, which outlives the call.
+  Latest = Result;
   return answer(D, Latest);
 }
 

@@ -5,11 +5,10 @@
 //! Without events (`LIBOMPTARGET_MAP_FORCE_ATOMIC=false`, or a plugin that has none) everything succeeds at once.
 
 use crate::device::{CallRecord, destroy};
-use crate::mapping::{Call, Event, Phase, Transfer};
+use crate::mapping::{CallId, Event, Transfer};
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{Address, report};
 use crate::rules::{Rule, broken};
-use crate::sync::Arc;
 use omptarget_abi::AsyncInfo;
 use std::ffi::c_void;
 
@@ -29,14 +28,15 @@ pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord)
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
-    match transfer.copied_back_by_another(record.call()) {
-        Some(other) if !broken(Rule::CopyAfterCopyBack) => order_after_calls(plugin, &[other], record),
-        _ => Ok(()),
+    let others: Vec<_> = transfer.copied_back_by_others(record.id(), record.calls()).collect();
+    if others.is_empty() || broken(Rule::CopyAfterCopyBack) {
+        return Ok(());
     }
+    order_after_calls(plugin, &others, record)
 }
 
 fn wait_for_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
-    let Some(event) = transfer.recorded_by_another(record.call()) else { return Ok(()) };
+    let Some(event) = transfer.recorded_by_another(record.id(), record.calls()) else { return Ok(()) };
     wait(plugin, event, record)
 }
 
@@ -80,8 +80,8 @@ pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRe
         return Err(failed);
     }
     transfer.event = Some(event);
-    if transfer.recorded_by.is_none() || !broken(Rule::DonePerRecord) {
-        transfer.recorded_by = Some(Arc::clone(record.call()));
+    if !transfer.is_recorded() || !broken(Rule::DonePerRecord) {
+        transfer.set_recorded(record.id(), record.calls());
     }
     Ok(())
 }
@@ -89,16 +89,9 @@ pub fn record_copy(plugin: &Plugin, transfer: &mut Transfer, record: &mut CallRe
 /// Makes the call's later work come after all that `others` have issued so far.
 ///
 /// Each wait is for work issued before, so that two calls which wait for each other's do not lock up.
-pub fn order_after_calls(plugin: &Plugin, others: &[Arc<Call>], record: &mut CallRecord) -> Done {
+pub fn order_after_calls(plugin: &Plugin, others: &[CallId], record: &mut CallRecord) -> Done {
     for other in others {
-        let queue = other.queue();
-        if queue.phase == Phase::Synchronizing {
-            other.wait_until_finished(queue);
-            continue;
-        }
-        if queue.address == 0 {
-            continue;
-        }
+        let Some(queue) = record.calls().queue_of(*other).filter(|queue| queue.address != 0) else { continue };
         let Some(event) = create(plugin)? else { return Ok(()) };
         let mut info = AsyncInfo { queue: queue.address as *mut c_void };
         let recorded = record_on(plugin, event, &raw mut info);

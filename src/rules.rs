@@ -29,8 +29,8 @@ pub enum Rule {
     DeleteDetaches,
     /// "Done" belongs to one record of an event, by the call that made it.
     DonePerRecord,
-    /// The shadow of an attached pointer stays if somebody has taken its mapping over.
-    ShadowKept,
+    /// A pointer counts as attached only in the mapping that it was attached in, not in a later one at the same place.
+    AttachedHere,
     /// A call is done once it has been synchronised, not before.
     NeededWaits,
     /// The end of a region counts out the mappings that its begin counted, and no later ones at the same place.
@@ -58,7 +58,7 @@ impl Rule {
         Self::JoinableWhileUsed,
         Self::DeleteDetaches,
         Self::DonePerRecord,
-        Self::ShadowKept,
+        Self::AttachedHere,
         Self::NeededWaits,
         Self::CountOutOwn,
         Self::AttachedBeforeLaunch,

@@ -16,7 +16,6 @@
 #include "omprs/src/bridge/list.rs.h"
 
 #include <cstddef>
-#include <iterator>
 #include <new>
 
 // Rust's Entry and the ABI package have the same numbers.
@@ -112,8 +111,9 @@ void HostDataToTargetListTy::emplace(uintptr_t HstPtrBase, uintptr_t HstPtrBegin
                       {HstPtrBase, HstPtrBegin, HstPtrEnd, TgtPtrBegin, UseHoldRefCount, Name, IsRefCountINF});
 }
 
-ShadowPtrListTy::iterator ShadowPtrListTy::erase(iterator It) {
-  return omprs::isTakenOver(*D, It->first) ? std::next(It) : Map.erase(It);
+ShadowPtrListTy::iterator ShadowPtrListTy::find(void *HstPtrAddr) {
+  const iterator It = Map.find(HstPtrAddr);
+  return It != end() && omprs::isAttached(*D, HstPtrAddr, It->second.TgtPtrVal) ? It : end();
 }
 
 //===----------------------------------------------------------------------===//
@@ -196,7 +196,7 @@ PluginManager::PluginManager(bool UseEventsForAtomicTransfers)
 //===----------------------------------------------------------------------===//
 
 static TargetPointerResultTy result(const Answer &A, const omprs::Device *D) {
-  return {{A.is_new, A.is_host}, ListIterator(A.entry, D), A.target};
+  return {{A.is_new, A.is_host}, ListIterator(A.entry, D, A.is_counted), A.target};
 }
 
 TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtrBase, int64_t Size,

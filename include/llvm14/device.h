@@ -86,7 +86,7 @@ class HostDataToTargetListTy {
   const omprs::Device *D;
 
 public:
-  /// A counted handle on an entry; without one, the end of the list.
+  /// A handle on an entry; without one, the end of the list.
   class iterator : public omprs::EntryHandle {
   public:
     using omprs::EntryHandle::EntryHandle;
@@ -148,11 +148,10 @@ public:
 
   iterator begin() { return Map.begin(); }
   iterator end() { return Map.end(); }
-  iterator find(void *HstPtrAddr) { return Map.find(HstPtrAddr); }
+  /// Only if it is attached where it is mapped now, and not in a former mapping: LLVM attaches what it does not find.
+  iterator find(void *HstPtrAddr);
   ShadowPtrValTy &operator[](void *HstPtrAddr) { return Map[HstPtrAddr]; }
-  /// Erases the pointer and answers the next one. Does not erase if somebody has taken over the mapping that the
-  /// caller was leaving: the host's value will be needed again.
-  iterator erase(iterator It);
+  iterator erase(iterator It) { return Map.erase(It); }
 };
 
 /// Constructors and destructors of a library's device globals that are still to be run.

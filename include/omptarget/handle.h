@@ -21,28 +21,35 @@ struct Entry;
 void retainEntry(const Entry *E);
 void releaseEntry(const Device *D, const Entry *E);
 
-/// A counted handle on a mapping entry, or none. The entry, its device memory and its event live as long as any
-/// handle, whether the entry is still in its table or not.
+/// A handle on a mapping entry, or none.
+///
+/// A counted one keeps the entry, its device memory and its event alive, whether the entry is still in its table or not.
+/// One that a call got is not counted: the call keeps the entry alive until it has been synchronised. A copy is counted.
 class EntryHandle {
   const Entry *E = nullptr;
   const Device *D = nullptr;
+  bool IsCounted = false;
 
 public:
   EntryHandle() = default;
   /// Takes over a handle that Rust gave away, which may be null.
-  EntryHandle(const Entry *E, const Device *D) : E(E), D(D) {}
-  EntryHandle(const EntryHandle &Other) : E(Other.E), D(Other.D) {
-    if (E)
+  EntryHandle(const Entry *E, const Device *D, bool IsCounted = true) : E(E), D(D), IsCounted(E && IsCounted) {}
+  EntryHandle(const EntryHandle &Other) : E(Other.E), D(Other.D), IsCounted(Other.E) {
+    if (IsCounted)
       retainEntry(E);
   }
-  EntryHandle(EntryHandle &&Other) noexcept : E(Other.E), D(Other.D) { Other.E = nullptr; }
+  EntryHandle(EntryHandle &&Other) noexcept : E(Other.E), D(Other.D), IsCounted(Other.IsCounted) {
+    Other.IsCounted = false;
+    Other.E = nullptr;
+  }
   EntryHandle &operator=(EntryHandle Other) noexcept {
     std::swap(E, Other.E);
     std::swap(D, Other.D);
+    std::swap(IsCounted, Other.IsCounted);
     return *this;
   }
   ~EntryHandle() {
-    if (E)
+    if (IsCounted)
       releaseEntry(D, E);
   }
 

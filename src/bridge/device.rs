@@ -1,7 +1,7 @@
 //! `DeviceTy`, and what `PluginManager` tells the core at start-up.
 
 use super::{AsyncInfo, Void, call};
-use crate::device::{self, CopyIn, Device, TargetPointer};
+use crate::device::{self, CopyIn, Device, Handle, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
 use crate::plugin_api::Plugin;
 use crate::report;
@@ -45,10 +45,11 @@ pub mod ffi {
         force_delete: bool,
     }
 
-    /// What both answer. `entry` is a counted handle, or null.
+    /// What both answer. `entry` is null, a counted handle, or one of the call, which lives as long as that.
     struct Answer {
         target: *mut Void,
         entry: *const Entry,
+        is_counted: bool,
         is_new: bool,
         is_host: bool,
         is_last: bool,
@@ -105,8 +106,8 @@ pub mod ffi {
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
         unsafe fn associate_ptr(device: &Device, hst_ptr_begin: *mut Void, tgt_ptr_begin: *mut Void, size: i64) -> i32;
-        #[cxx_name = "isTakenOver"]
-        unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool;
+        #[cxx_name = "isAttached"]
+        unsafe fn is_attached(device: &Device, hst_ptr: *mut Void, tgt_ptr_val: *mut Void) -> bool;
         #[cxx_name = "disassociatePtr"]
         unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32;
 
@@ -217,9 +218,15 @@ unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void {
 }
 
 fn answer(pointer: TargetPointer<'_>, is_last: bool) -> Answer {
+    let (entry, is_counted) = match pointer.entry {
+        Some(Handle::Counted(entry)) => (entry.into_raw(), true),
+        Some(Handle::OfCall(entry)) => (entry.as_ptr().cast_const(), false),
+        None => (null(), false),
+    };
     Answer {
         target: pointer.target.cast(),
-        entry: pointer.entry.map_or(null(), device::Pin::into_raw),
+        entry,
+        is_counted,
         is_new: pointer.is_new,
         is_host: pointer.is_host,
         is_last,
@@ -264,9 +271,7 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         unified: is_unified(arguments.requires_flags),
     };
     let (pointer, is_last) = device.target_begin(&request);
-    let answer = answer(pointer, is_last);
-    device::set_held(answer.entry);
-    answer
+    answer(pointer, is_last)
 }
 
 /// # Safety
@@ -293,8 +298,8 @@ unsafe fn disassociate_ptr(device: &Device, hst_ptr_begin: *mut Void) -> i32 {
 /// # Safety
 ///
 /// Sound with any arguments; cxx asks for it because of the pointer.
-unsafe fn is_taken_over(device: &Device, hst_ptr: *mut Void) -> bool {
-    device.is_taken_over(hst_ptr.addr())
+unsafe fn is_attached(device: &Device, hst_ptr: *mut Void, tgt_ptr_val: *mut Void) -> bool {
+    device.is_attached(hst_ptr.addr(), tgt_ptr_val.addr())
 }
 
 /// # Safety

@@ -8,111 +8,175 @@
 //! Some of LLVM's calls into the core take no `AsyncInfoTy`. They find the record of their thread, see [`current`].
 
 use super::Shared;
-use crate::mapping::{Call, Caller, Entry, Uses};
+use crate::mapping::{Call, CallId, Caller, Calls, Entry, Uses};
 use crate::plugin_api::Done;
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, Counter, Ordering, thread_cells};
+use crate::sync::{Arc, Counter, Ordering, Unmodelled, thread_cells};
 use omptarget_abi::AsyncInfo;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
 
 thread_cells! {
-    static CALLER: Cell<u64> = Cell::new(0);
-    static CURRENT: Cell<*mut CallRecord> = Cell::new(null_mut());
-    static HELD: Cell<*const Entry> = Cell::new(null());
-    static LEAVING: Cell<bool> = Cell::new(false);
-    static LOCKED: Cell<*const Entry> = Cell::new(null());
+    static THREAD: Thread = Thread::new();
+}
+
+/// What the core knows of a thread.
+struct Thread {
+    caller: Cell<u64>,
+    /// The record that was opened last and has not been taken back.
+    current: Cell<*mut CallRecord>,
+    held: Cell<*const Entry>,
+    leaving: Cell<bool>,
+    locked: Cell<*const Entry>,
+}
+
+impl Thread {
+    const fn new() -> Self {
+        Self {
+            caller: Cell::new(0),
+            current: Cell::new(null_mut()),
+            held: Cell::new(null()),
+            leaving: Cell::new(false),
+            locked: Cell::new(null()),
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        static NEXT: Counter = Counter::new(1);
+        if self.caller.get() == 0 {
+            self.caller.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        Caller(self.caller.get())
+    }
 }
 
 /// This thread as a caller.
 pub fn caller() -> Caller {
-    static NEXT: Counter = Counter::new(1);
-    Caller(CALLER.with(|caller| {
-        if caller.get() == 0 {
-            caller.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        caller.get()
-    }))
+    THREAD.with(Thread::caller)
 }
 
 /// Whether this thread is inside a call that has a record.
 pub fn open_on_this_thread() -> bool {
-    !CURRENT.with(Cell::get).is_null()
+    !THREAD.with(|thread| thread.current.get()).is_null()
 }
 
-/// The record of this thread's call, if it has one for `device`.
+/// This thread as a caller, and the record of its call, if it has one for `device`.
 ///
 /// # Safety
 ///
 /// No other reference to the record is in use.
-pub unsafe fn current<'r>(device: &Arc<Shared>) -> Option<&'r mut CallRecord> {
+pub unsafe fn current<'r>(device: &Arc<Shared>) -> (Caller, Option<&'r mut CallRecord>) {
+    let (caller, record) = THREAD.with(|thread| (thread.caller(), thread.current.get()));
     // SAFETY: null, or the record that this thread made last and has not taken back; the contract excludes aliases.
-    let record = unsafe { CURRENT.with(Cell::get).as_mut() };
-    record.filter(|record| Arc::ptr_eq(&record.device, device))
+    let record = unsafe { record.as_mut() };
+    (caller, record.filter(|record| Arc::ptr_eq(&record.device, device)))
 }
 
-/// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
-pub fn set_held(entry: *const Entry) {
-    HELD.with(|held| held.set(entry));
-}
-
-/// Notes whether the look-up that is about to give a handle made or found this thread's mark.
-pub fn set_leaving(leaving: bool) {
-    LEAVING.with(|mine| mine.set(leaving));
+/// Notes that LLVM has got a handle on `entry` and may now use its memory, see [`held`], and whether the look-up that
+/// gave it made or found this thread's mark.
+pub fn set_held(entry: *const Entry, leaving: bool) {
+    THREAD.with(|thread| {
+        thread.held.set(entry);
+        thread.leaving.set(leaving);
+    });
 }
 
 /// Whether this thread was leaving the entry that it [`held`] when it looked it up.
 pub fn was_leaving() -> bool {
-    LEAVING.with(Cell::get)
+    THREAD.with(|thread| thread.leaving.get())
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.
 pub fn unset_held(entry: *const Entry) {
-    HELD.with(|held| {
-        if held.get() == entry {
-            held.set(null());
+    THREAD.with(|thread| {
+        if thread.held.get() == entry {
+            thread.held.set(null());
         }
     });
 }
 
 /// Notes which entry's lock LLVM holds on this thread, null for none.
 pub fn set_locked(entry: *const Entry) {
-    LOCKED.with(|locked| locked.set(entry));
+    THREAD.with(|thread| thread.locked.set(entry));
 }
 
 /// The entry whose lock LLVM holds on this thread, see [`set_locked`].
 #[cfg(not(model))]
 pub fn locked() -> *const Entry {
-    LOCKED.with(Cell::get)
+    THREAD.with(|thread| thread.locked.get())
 }
 
 /// The entry that this thread has looked up on exit and whose handle it still has.
 ///
 /// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's.
 pub fn held() -> Option<Arc<Entry>> {
-    let entry = NonNull::new(HELD.with(Cell::get).cast_mut())?;
-    // SAFETY: C++ holds a handle on it, made by `Arc::into_raw`: `unset_held` is called before that one is dropped.
+    let entry = NonNull::new(THREAD.with(|thread| thread.held.get()).cast_mut())?;
+    // SAFETY: kept alive by the handle that C++ holds, until `unset_held`, or by its call, which ends with `unset_held`.
     unsafe { Arc::increment_strong_count(entry.as_ptr()) };
     // SAFETY: the count was raised for this very handle.
     Some(unsafe { Arc::from_raw(entry.as_ptr()) })
 }
 
+/// Records for calls to come, so that a call needs no memory of its own. Several, by thread, so that threads seldom meet.
+#[derive(Debug, Default)]
+pub struct Idle([Shelf; 16]);
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Shelf(
+    /// None when the device has gone.
+    #[expect(clippy::vec_box, reason = "LLVM keeps the address of a record")]
+    Unmodelled<Option<Vec<Box<CallRecord>>>>,
+);
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self(Unmodelled::new(Some(Vec::new())))
+    }
+}
+
+impl Idle {
+    fn shelf(&self, caller: Caller) -> &Shelf {
+        &self.0[caller.0 as usize % self.0.len()]
+    }
+
+    fn take(&self, caller: Caller) -> Option<Box<CallRecord>> {
+        self.shelf(caller).0.lock().as_mut()?.pop()
+    }
+
+    fn put(&self, record: Box<CallRecord>) {
+        if let Some(records) = &mut *self.shelf(record.caller).0.lock() {
+            records.push(record);
+        }
+    }
+
+    /// Drops all records, those too that come back later. Each has a handle on the device.
+    pub fn close(&self) {
+        for shelf in &self.0 {
+            drop(shelf.0.lock().take());
+        }
+    }
+}
+
 /// What the core knows of one call.
 #[derive(Debug)]
 pub struct CallRecord {
+    id: CallId,
+    /// Where the call is.
     call: Arc<Call>,
     device: Arc<Shared>,
+    caller: Caller,
     queue: AsyncInfo,
     /// What it did with which entries.
     pub uses: Uses,
     /// The calls that were still filling entries which this one uses, when it looked them up.
-    pub unfilled: Vec<Arc<Call>>,
-    /// Pointers on their way to the device.
-    #[expect(clippy::vec_box, reason = "none may move while a copy from it is under way")]
-    places: Vec<Box<usize>>,
+    pub unfilled: Vec<CallId>,
     /// The record that was this thread's current one before.
     outer: *mut CallRecord,
 }
+
+// SAFETY: an open record is its thread's alone, see `of`; one on a shelf points nowhere.
+unsafe impl Send for CallRecord {}
 
 impl CallRecord {
     /// The record in `info`, made for `device` if there is none yet.
@@ -121,24 +185,42 @@ impl CallRecord {
     ///
     /// `info` is that of a live `AsyncInfoTy` of the calling thread, whose `Queue` is null or from this function, and
     /// the former result for it is out of use.
+    #[inline]
     pub unsafe fn of<'r>(info: NonNull<AsyncInfo>, device: &Arc<Shared>) -> &'r mut Self {
         // SAFETY: live and this thread's own, by this function's contract.
         let queue = unsafe { &mut (*info.as_ptr()).queue };
         if queue.is_null() {
-            let record = Box::into_raw(Box::new(Self {
-                call: Arc::default(),
-                device: Arc::clone(device),
-                queue: AsyncInfo { queue: null_mut() },
-                uses: Uses::default(),
-                unfilled: Vec::new(),
-                places: Vec::new(),
-                outer: CURRENT.with(Cell::get),
-            }));
-            CURRENT.with(|current| current.set(record));
-            *queue = record.cast();
+            *queue = Self::open(device).cast();
         }
         // SAFETY: made above or by an earlier call; the contract says that no other reference to it is in use.
         unsafe { &mut *queue.cast() }
+    }
+
+    fn open(device: &Arc<Shared>) -> *mut Self {
+        THREAD.with(|thread| {
+            let caller = thread.caller();
+            let mut record = device.idle.take(caller).unwrap_or_else(|| Self::new(device));
+            record.caller = caller;
+            record.outer = thread.current.get();
+            let record = Box::into_raw(record);
+            thread.current.set(record);
+            record
+        })
+    }
+
+    #[cold]
+    fn new(device: &Arc<Shared>) -> Box<Self> {
+        let (id, call) = device.calls.add();
+        Box::new(Self {
+            id,
+            call,
+            device: Arc::clone(device),
+            caller: Caller::NOBODY,
+            queue: AsyncInfo { queue: null_mut() },
+            uses: Uses::default(),
+            unfilled: Vec::new(),
+            outer: null_mut(),
+        })
     }
 
     /// Takes the record out of `info`, which is then as new.
@@ -146,34 +228,50 @@ impl CallRecord {
     /// # Safety
     ///
     /// As for [`of`](Self::of).
-    pub unsafe fn take(info: NonNull<AsyncInfo>) -> Option<Self> {
+    pub unsafe fn take(info: NonNull<AsyncInfo>) -> Option<Box<Self>> {
         // SAFETY: live and this thread's own, by this function's contract.
         let queue = unsafe { &mut (*info.as_ptr()).queue };
         let record = NonNull::new(std::mem::replace(queue, null_mut()).cast())?;
         // SAFETY: from `Box::into_raw` in `of`, and taken once.
-        let taken: Self = *unsafe { Box::from_raw(record.as_ptr()) };
+        let mut taken: Box<Self> = unsafe { Box::from_raw(record.as_ptr()) };
         taken.unlink(record.as_ptr());
         Some(taken)
     }
 
-    /// Takes this record, which was at `address`, out of its thread's chain of open ones.
-    fn unlink(&self, address: *mut Self) {
-        let mut inner = CURRENT.with(Cell::get);
+    /// Takes this record, whose address is given, out of its thread's chain of open ones.
+    fn unlink(&mut self, address: *mut Self) {
+        let outer = std::mem::replace(&mut self.outer, null_mut());
+        let mut inner = THREAD.with(|thread| thread.current.get());
         if inner == address {
-            return CURRENT.with(|current| current.set(self.outer));
+            return THREAD.with(|thread| thread.current.set(outer));
         }
         // SAFETY: the chain holds this thread's open records, and ends with null.
         while let Some(record) = unsafe { inner.as_mut() } {
             if record.outer == address {
-                record.outer = self.outer;
+                record.outer = outer;
             }
             inner = record.outer;
         }
     }
 
     /// The call, as entries know it.
-    pub const fn call(&self) -> &Arc<Call> {
-        &self.call
+    pub const fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// The thread that makes the call.
+    pub const fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    /// All calls of the device.
+    pub fn calls(&self) -> &Calls {
+        &self.device.calls
+    }
+
+    /// Notes that the call will issue no more copies to the device for its mappings.
+    pub fn set_filled(&self) {
+        self.call.set_filled(self.id);
     }
 
     /// Calls the plugin with the call's queue, under the call's lock.
@@ -184,39 +282,43 @@ impl CallRecord {
         result
     }
 
-    /// Keeps `pointer` in memory until this call has been synchronised, and says where.
-    pub fn place(&mut self, pointer: usize) -> *const usize {
-        let place = Box::new(pointer);
-        let address = &raw const *place;
-        self.places.push(place);
-        address
-    }
-
     /// Keeps `entry`, its device memory and its event until this call has been synchronised.
     pub fn pin(&mut self, entry: &Arc<Entry>) {
-        self.uses.of(entry);
+        if !self.uses.contain(entry) {
+            let _table = self.device.table.lock();
+            self.uses.of(entry);
+        }
     }
 
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.
-    pub fn finish(mut self) -> Done {
+    pub fn finish(mut self: Box<Self>) -> Done {
         if broken(Rule::PinUntilSynchronized) {
             self.let_go();
         }
         let done = if self.queue.queue.is_null() {
             Ok(())
         } else {
-            self.call.set_synchronizing();
+            self.call.set_synchronizing(self.id);
             // SAFETY: the plugin put the queue there, for the device of this record.
             unsafe { self.device.plugin.synchronize(&raw mut self.queue) }
         };
-        self.call.finish(done.is_ok());
+        let next = self.call.finish(self.id, done.is_ok());
         self.let_go();
+        if let Some(next) = next {
+            self.id = next;
+            self.queue.queue = null_mut();
+            self.unfilled.clear();
+            let device = Arc::as_ptr(&self.device);
+            // SAFETY: the record has a handle on the device, which has one on the record from now on, until it closes.
+            unsafe { &(*device).idle }.put(self);
+        }
         done
     }
 
     fn let_go(&mut self) {
-        for entry in std::mem::take(&mut self.uses).into_entries() {
-            self.device.finish_use(entry);
+        THREAD.with(|thread| thread.held.set(null()));
+        if !self.uses.is_empty() {
+            self.device.finish_uses(&mut self.uses);
         }
     }
 }

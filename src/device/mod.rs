@@ -5,13 +5,14 @@
 mod call;
 mod pin;
 
+use call::Idle;
 pub use call::{CallRecord, caller, open_on_this_thread, set_held, set_locked, unset_held};
-pub use pin::{Pin, destroy};
+pub use pin::{Handle, Pin, destroy};
 
 use crate::event;
 use crate::mapping::{
-    Association, Begin, BeginRequest, CountAction, CountKind, End, EndRequest, Entry, HostRange, Origin, Overlap,
-    RefCounts, Released, Table, Transfer,
+    Association, Begin, BeginRequest, Calls, CountAction, CountKind, End, EndRequest, Entry, HostRange, Origin,
+    Overlap, RefCounts, Released, Table, Transfer, Uses,
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
@@ -20,7 +21,7 @@ use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
 use std::fmt;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 
 /// `TARGET_ALLOC_DEFAULT`: memory of the plugin's default kind.
 const ALLOC_DEFAULT: i32 = 3;
@@ -39,6 +40,8 @@ pub struct Device {
 pub struct Shared {
     plugin: Plugin,
     table: Mutex<Table>,
+    calls: Calls,
+    idle: Idle,
 }
 
 /// When a map clause copies to the device.
@@ -58,7 +61,7 @@ pub struct TargetPointer<'d> {
     /// The pointer is the host's own: unified shared memory.
     pub is_host: bool,
     /// The mapping, if one was found.
-    pub entry: Option<Pin<'d>>,
+    pub entry: Option<Handle<'d>>,
     /// The address; null if there is none, or on failure.
     pub target: *mut c_void,
 }
@@ -71,7 +74,7 @@ impl<'d> TargetPointer<'d> {
         Self { is_host: true, target: range.begin() as *mut c_void, ..Self::NONE }
     }
 
-    fn mapped(entry: Pin<'d>, range: HostRange, is_new: bool) -> Self {
+    fn mapped(entry: Handle<'d>, range: HostRange, is_new: bool) -> Self {
         let target = entry.target_of(range.begin()) as *mut c_void;
         Self { is_new, target, entry: Some(entry), ..Self::NONE }
     }
@@ -85,17 +88,18 @@ enum Refused {
     Again,
 }
 
-impl From<Failed> for Refused {
-    fn from(_: Failed) -> Self {
-        Self::Fails
-    }
+/// A mapping that was found and cannot be used: how the attempt ended, and whether nobody can use it.
+struct Unused {
+    refused: Refused,
+    failed: bool,
 }
 
 impl Device {
     /// A device of `plugin`, with nothing mapped.
     pub fn new(plugin: Plugin, use_events: bool) -> Self {
         let table = Mutex::new(Rank::TABLE, Table::default());
-        Self { shared: Arc::new(Shared { plugin, table }), ready: OnceLock::new(), use_events }
+        let shared = Shared { plugin, table, calls: Calls::default(), idle: Idle::default() };
+        Self { shared: Arc::new(shared), ready: OnceLock::new(), use_events }
     }
 
     /// The device's plugin.
@@ -159,18 +163,17 @@ impl Device {
     ) -> TargetPointer<'_> {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
-        // A former call of this thread may have ended without giving these back.
-        for entry in self.shared.table.lock().take_detached(caller()) {
-            pin::let_go(&self.shared.plugin, entry);
-        }
-        loop {
+        let mut uses = std::mem::take(&mut record.uses);
+        let pointer = loop {
             // SAFETY: the same contract.
-            match unsafe { self.try_target_pointer(request, copy, record) } {
-                Ok(pointer) => return pointer,
-                Err(Refused::Fails) => return TargetPointer::NONE,
+            match unsafe { self.try_target_pointer(request, copy, record, &mut uses) } {
+                Ok(pointer) => break pointer,
+                Err(Refused::Fails) => break TargetPointer::NONE,
                 Err(Refused::Again) => {}
             }
-        }
+        };
+        record.uses = uses;
+        pointer
     }
 
     /// # Safety
@@ -181,17 +184,23 @@ impl Device {
         request: &BeginRequest,
         copy: CopyIn,
         record: &mut CallRecord,
+        uses: &mut Uses,
     ) -> Result<TargetPointer<'_>, Refused> {
         let range = request.range;
         let (host, size) = (Address(range.begin()), range.size());
         log_look_up(range);
         let mut table = self.shared.table.lock();
-        let (overlap, begin) = table.begin(request, caller(), &mut record.uses);
+        // A former call of this thread may have ended without giving these back.
+        let stale = table.take_detached(record.caller());
+        let (overlap, begin) = table.begin(request, record.caller(), uses);
+        drop(table);
+        for entry in stale {
+            pin::let_go(&self.shared.plugin, entry);
+        }
         log_overlap(overlap);
         match begin {
-            Begin::Exists { entry, counts, is_new } => {
-                drop(table);
-                let entry = self.pin(entry);
+            Begin::Exists { counts, is_new } => {
+                let entry = uses.newest();
                 let action = if request.update { CountAction::Incremented } else { CountAction::Suppressed };
                 info!(
                     flag::MAPPING_EXISTS,
@@ -205,18 +214,36 @@ impl Device {
                 );
                 let moves = copy.to && (is_new || copy.always);
                 // SAFETY: the host range is valid by this function's contract.
-                unsafe { self.use_existing(entry, request, moves, record) }
-                    .map(|entry| TargetPointer::mapped(entry, range, is_new))
+                let done = unsafe { self.use_existing(entry, request, moves, record) };
+                let pointer = TargetPointer::mapped(Handle::of_call(entry), range, is_new);
+                if let Err(Unused { refused, failed }) = done {
+                    self.take_back(request, failed, uses);
+                    return Err(refused);
+                }
+                Ok(pointer)
             }
-            Begin::Create => {
+            Begin::Create(seen) => {
                 let target = self.shared.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
                 if target.is_null() {
                     return Err(Refused::Fails);
                 }
-                let entry = self.pin(table.insert(request, target.addr(), &mut record.uses));
+                let counts = RefCounts::first(request.kind, false);
+                let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
+                let entry = self.pin(Arc::new(entry));
+                let mut table = self.shared.table.lock();
+                if !table.insert(&entry, request, seen, uses) {
+                    // Somebody was faster. The memory goes with its entry.
+                    return Err(Refused::Again);
+                }
                 // SAFETY: the host range is valid by this function's contract.
-                unsafe { self.use_new(table, &entry, request, copy.to, record) }?;
-                Ok(TargetPointer::mapped(entry, range, true))
+                let done = unsafe { self.use_new(table, &entry, request, copy.to, record) };
+                let pointer = TargetPointer::mapped(Handle::of_call(&entry), range, true);
+                if done.is_err() {
+                    uses.take_back(&entry);
+                    self.shared.table.lock().remove(&entry);
+                    return Err(Refused::Fails);
+                }
+                Ok(pointer)
             }
             Begin::Extension { host_begin, size: mapped } => {
                 message!(
@@ -271,8 +298,7 @@ impl Device {
             drop(table);
             transfer
         };
-        transfer.add_user(record.call());
-        transfer.made_by = Some(Arc::clone(record.call()));
+        transfer.set_made(record.id(), record.calls());
         info!(
             flag::MAPPING_CHANGED,
             self.shared.plugin.device(),
@@ -289,13 +315,23 @@ impl Device {
         }
         // SAFETY: the host range is valid by this function's contract, and the target was made for it.
         let copied = unsafe { self.copy_in(&mut transfer, entry, request.range, record) };
-        transfer.failed = copied.is_err();
-        drop(transfer);
         if copied.is_err() {
-            record.uses.take_back(entry);
-            self.shared.table.lock().remove(entry);
+            transfer.set_failed();
         }
         copied
+    }
+
+    /// Takes back the count of the newest use, and removes its entry if that has `failed`.
+    fn take_back(&self, request: &BeginRequest, failed: bool, uses: &mut Uses) {
+        let entry = Arc::clone(uses.newest());
+        let mut table = self.shared.table.lock();
+        if request.update {
+            uses.take_back(&entry);
+            table.take_back(&entry, request.kind);
+        }
+        if failed {
+            table.remove(&entry);
+        }
     }
 
     /// Copies into a mapping that was there, or waits for the copy that is on its way.
@@ -303,38 +339,26 @@ impl Device {
     /// # Safety
     ///
     /// As for [`target_pointer`](Self::target_pointer).
-    unsafe fn use_existing<'d>(
-        &'d self,
-        entry: Pin<'d>,
+    unsafe fn use_existing(
+        &self,
+        entry: &Entry,
         request: &BeginRequest,
         moves: bool,
         record: &mut CallRecord,
-    ) -> Result<Pin<'d>, Refused> {
+    ) -> Result<(), Unused> {
         let mut transfer = entry.transfer().lock();
-        transfer.add_user(record.call());
-        record.unfilled.extend(transfer.filled_by_another(record.call()));
-        let failed = transfer.failed;
-        let done = if failed {
-            Err(Refused::Again)
-        } else if moves {
-            // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
-            unsafe { self.copy_in(&mut transfer, &entry, request.range, record) }.map_err(Refused::from)
-        } else {
-            event::order_after_copy(&self.shared.plugin, &transfer, record).map_err(Refused::from)
-        };
-        drop(transfer);
-        if let Err(refused) = done {
-            let mut table = self.shared.table.lock();
-            if request.update {
-                record.uses.take_back(&entry);
-                table.take_back(&entry, request.kind);
-            }
-            if failed {
-                table.remove(&entry);
-            }
-            return Err(refused);
+        transfer.add_user(record.id(), record.calls());
+        record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
+        if transfer.has_failed() {
+            return Err(Unused { refused: Refused::Again, failed: true });
         }
-        Ok(entry)
+        let done = if moves {
+            // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
+            unsafe { self.copy_in(&mut transfer, entry, request.range, record) }
+        } else {
+            event::order_after_copy(&self.shared.plugin, &transfer, record)
+        };
+        done.map_err(|_| Unused { refused: Refused::Fails, failed: false })
     }
 
     /// Copies `range` into its mapping, after the copy before and followed by a record.
@@ -355,40 +379,36 @@ impl Device {
         if broken(Rule::RecordAfterCopy) {
             self.record_copy(transfer, record)?;
         }
-        // SAFETY: both ranges are valid by this function's contract.
-        let copied = unsafe { self.submit(target as *mut c_void, host as *mut c_void, range.size(), record) };
+        // SAFETY: the host range is valid by this function's contract.
+        let copied = unsafe { self.submit_parts(entry, transfer, range, record) };
         if copied.is_err() {
             report!("Copying data to device failed.");
         }
         copied?;
-        self.attach_again(transfer, entry, range, record)?;
         if broken(Rule::RecordAfterCopy) {
             return Ok(());
         }
         self.record_copy(transfer, record)
     }
 
-    /// Gives the pointers that have been attached in `range` their values on the device again, over which the host's
-    /// have just been copied: other calls may have attached them, and rely on them.
-    fn attach_again(&self, transfer: &Transfer, entry: &Entry, range: HostRange, record: &mut CallRecord) -> Done {
-        if broken(Rule::AttachedStay) || !entry.may_contain_attached_pointers() {
-            return Ok(());
-        }
-        let [begin, end] = [range.begin(), range.end().unwrap_or(usize::MAX)];
-        let offset_of = |host: usize| host.saturating_sub(entry.host_begin());
-        for (offset, pointer) in transfer.attached(offset_of(begin)..offset_of(end)) {
-            let (target, place) = (entry.target_begin() + offset, record.place(pointer));
-            // SAFETY: the pointer lies in the entry's memory, and its place stays until the call has been synchronised.
-            record.issue(|queue| unsafe {
-                self.shared.plugin.data_submit(
-                    target as *mut c_void,
-                    place.cast_mut().cast(),
-                    size_of::<usize>() as i64,
-                    queue,
-                )
-            })?;
-        }
-        Ok(())
+    /// Copies what is mapped of `range` to the device, but not over pointers that have been attached there: other calls
+    /// may have attached them, and their regions use them.
+    ///
+    /// # Safety
+    ///
+    /// The host range is valid until the call has been synchronised.
+    unsafe fn submit_parts(
+        &self,
+        entry: &Entry,
+        transfer: &Transfer,
+        range: HostRange,
+        record: &mut CallRecord,
+    ) -> Done {
+        self.log_submit(range.begin() as *mut c_void, entry.target_of(range.begin()) as *mut c_void, range.size());
+        in_parts(entry, transfer, range, Rule::AttachedStay, |host, target, size| {
+            // SAFETY: a part of the range, and where it is mapped.
+            record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
+        })
     }
 
     /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`add_event`](Self::add_event)
@@ -458,13 +478,21 @@ impl Device {
         let range = request.range;
         log_look_up(range);
         // SAFETY: no record is in use here: this function is given none.
-        let record = unsafe { call::current(&self.shared) };
-        let (overlap, end) = self.shared.table.lock().end(request, caller(), record.map(|record| &mut record.uses));
+        let (caller, mut record) = unsafe { call::current(&self.shared) };
+        let known = record.as_mut().and_then(|record| Table::end_of_known(request, caller, &mut record.uses));
+        let (overlap, end) = match known {
+            Some(end) => (Overlap::Inside, end),
+            None => self.shared.table.lock().end(request, caller, record.as_mut().map(|record| &mut record.uses)),
+        };
         log_overlap(overlap);
         match end {
             End::Found { entry, counts, last, leaving, action } => {
-                call::set_leaving(last && leaving);
-                let pointer = TargetPointer::mapped(self.pin(entry), range, false);
+                let entry = match (entry, &record) {
+                    (None, Some(record)) => Handle::of_call(record.uses.newest()),
+                    (entry, _) => Handle::Counted(self.pin(entry.expect("without a call there are no uses"))),
+                };
+                call::set_held(&raw const *entry, last && leaving);
+                let pointer = TargetPointer::mapped(entry, range, false);
                 info!(
                     flag::MAPPING_EXISTS,
                     self.shared.plugin.device(),
@@ -477,11 +505,15 @@ impl Device {
                 (pointer, last)
             }
             End::Host => {
+                call::set_held(null(), false);
                 let host = Address(range.begin());
                 dp!("Get HstPtrBegin {host} Size={} for unified shared memory", range.size());
                 (TargetPointer::host(range), false)
             }
-            End::Nothing => (TargetPointer::NONE, false),
+            End::Nothing => {
+                call::set_held(null(), false);
+                (TargetPointer::NONE, false)
+            }
         }
     }
 
@@ -569,10 +601,16 @@ impl Device {
         OFFLOAD_FAIL
     }
 
-    /// Whether somebody has taken over the mapping of the pointer at `host`, which this thread was leaving: its host
-    /// value will be needed again.
-    pub fn is_taken_over(&self, host: usize) -> bool {
-        !broken(Rule::ShadowKept) && self.shared.table.lock().is_taken_over(host, caller())
+    /// Whether the pointer at `host` has been attached where it is mapped now, to `value`.
+    pub fn is_attached(&self, host: usize, value: usize) -> bool {
+        if broken(Rule::AttachedHere) {
+            return true;
+        }
+        let entry = self.shared.table.lock().look_up(HostRange::new(host, size_of::<usize>() as i64), false).1.cloned();
+        entry.map(|entry| self.pin(entry)).is_some_and(|entry| {
+            let attached = entry.transfer().lock().attached(host.wrapping_sub(entry.host_begin()));
+            attached == Some(value)
+        })
     }
 
     /// Loads an image: `load_binary`.
@@ -592,6 +630,12 @@ impl Device {
     /// Both ranges are `size` bytes; the host's stays valid until the call has been synchronised. `record` is the
     /// call's.
     pub unsafe fn submit(&self, target: *mut c_void, host: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
+        self.log_submit(host, target, size);
+        // SAFETY: the same contract.
+        record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
+    }
+
+    fn log_submit(&self, host: *mut c_void, target: *mut c_void, size: i64) {
         self.log_transfer(host, size, |device, host, name| {
             report::info_line(
                 device,
@@ -601,8 +645,6 @@ impl Device {
                 ),
             );
         });
-        // SAFETY: the same contract.
-        record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
     }
 
     /// As [`submit`](Self::submit), for a caller that holds no entry's lock: if the target is in an entry that this
@@ -624,10 +666,16 @@ impl Device {
         };
         record.pin(&entry);
         let mut transfer = entry.transfer().lock();
-        transfer.add_user(record.call());
+        transfer.add_user(record.id(), record.calls());
         event::chain_copy(&self.shared.plugin, &transfer, record)?;
-        // SAFETY: the same contract.
-        unsafe { self.submit(target, host, size, record) }?;
+        if entry.target_of(host.addr()) == target.addr() {
+            // SAFETY: the same contract.
+            unsafe { self.submit_parts(&entry, &transfer, HostRange::new(host.addr(), size), record) }?;
+        } else {
+            // An attached pointer, put back where it is already.
+            // SAFETY: the same contract.
+            unsafe { self.submit(target, host, size, record) }?;
+        }
         self.record_copy(&mut transfer, record)
     }
 
@@ -652,7 +700,8 @@ impl Device {
                 ),
             );
         });
-        let Some(entry) = self.held_at(target) else {
+        let entry = self.held_at(target).filter(|entry| entry.target_of(host.addr()) == target.addr());
+        let Some(entry) = entry else {
             // SAFETY: the same contract.
             return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
@@ -660,33 +709,23 @@ impl Device {
         if self.use_events && !broken(Rule::CopyBackAfterUsers) {
             let others = {
                 let mut transfer = entry.transfer().lock();
-                transfer.add_user(record.call());
-                transfer.users_beside(record.call())
+                transfer.add_user(record.id(), record.calls());
+                transfer.users_beside(record.id(), record.calls())
             };
             event::order_after_calls(&self.shared.plugin, &others, record)?;
         }
         let mut transfer = entry.transfer().lock();
-        if call::was_leaving() && entry.leaving() != Some(caller()) {
+        if call::was_leaving() && entry.leaving() != Some(record.caller()) {
             // Somebody has taken the mapping over, and copies back in turn. A copy from here could come after that one,
             // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
             return Ok(());
         }
-        transfer.copied_back_by = Some(Arc::clone(record.call()));
-        // The host's pointers to what is attached are right as they are, and anybody may read them at any time.
-        let start = target.addr() - entry.target_begin();
-        let end = start + usize::try_from(size).unwrap_or(0);
-        let skipped = transfer.attached(start..end).filter(|_| !broken(Rule::HostPointersStay));
-        let mut from = start;
-        for upto in skipped.map(|(offset, _)| offset).chain([end]) {
-            let (host, target) = (host.wrapping_byte_add(from - start), target.wrapping_byte_add(from - start));
-            if upto > from || size <= 0 {
-                let size = if size > 0 { (upto - from) as i64 } else { size };
-                // SAFETY: a part of both ranges.
-                record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) })?;
-            }
-            from = upto + size_of::<usize>();
-        }
-        Ok(())
+        transfer.set_copied_back(record.id(), record.calls());
+        let range = HostRange::new(host.addr(), size);
+        in_parts(&entry, &transfer, range, Rule::HostPointersStay, |host, target, size| {
+            // SAFETY: a part of the range, and where it is mapped.
+            record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) })
+        })
     }
 
     /// Has a line printed for a copy, if LLVM's information level asks for it.
@@ -753,10 +792,10 @@ impl Device {
     /// locked from the moment that LLVM knows of the pointer.
     fn end_of_copies_in(&self, record: &mut CallRecord) -> Done {
         record.uses.launched = true;
-        record.call().set_filled();
+        record.set_filled();
         let makers = std::mem::take(&mut record.unfilled);
         for maker in &makers {
-            maker.wait_until_filled();
+            self.shared.calls.wait_until_filled(*maker);
         }
         let attached = |entry: &Entry| entry.may_contain_attached_pointers() && !broken(Rule::AttachedBeforeLaunch);
         let changed = record.uses.entries().filter(|entry| !makers.is_empty() || attached(entry));
@@ -773,18 +812,26 @@ impl Device {
     /// See [`CallRecord::take`].
     pub unsafe fn synchronize(info: NonNull<AsyncInfo>) -> Done {
         // SAFETY: the same contract.
-        unsafe { CallRecord::take(info) }.map_or(Ok(()), CallRecord::finish)
+        unsafe { CallRecord::take(info) }.map_or(Ok(()), |record| record.finish())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.shared.idle.close();
     }
 }
 
 impl Shared {
-    /// Lets go of an entry that a finished call used, and removes it if its last user has left it to that.
-    fn finish_use(&self, entry: Arc<Entry>) {
-        if entry.unpin() && self.table.lock().remove_left(&entry) {
+    /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
+    fn finish_uses(&self, uses: &mut Uses) {
+        let removed = self.table.lock().finish(uses);
+        for entry in uses.drain() {
+            pin::let_go(&self.plugin, entry);
+        }
+        for entry in removed {
             let size = entry.size() as i64;
             self.give_back(entry, size);
-        } else {
-            pin::let_go(&self.plugin, entry);
         }
     }
 
@@ -803,6 +850,23 @@ impl Shared {
         );
         if event.is_none_or(|event| destroy(&self.plugin, event)) { OFFLOAD_SUCCESS } else { OFFLOAD_FAIL }
     }
+}
+
+/// Has `copy` move what is mapped of `range`, by host and device address and size. What is attached is left out: by
+/// `stay`, which a test may break.
+fn in_parts(
+    entry: &Entry,
+    transfer: &Transfer,
+    range: HostRange,
+    stay: Rule,
+    mut copy: impl FnMut(*mut c_void, *mut c_void, i64) -> Done,
+) -> Done {
+    let nothing_attached = Transfer::default();
+    let transfer = if broken(stay) { &nothing_attached } else { transfer };
+    entry.parts(range, transfer).try_for_each(|part| {
+        let [host, target] = [entry.host_begin(), entry.target_begin()].map(|begin| begin + part.start);
+        copy(host as *mut c_void, target as *mut c_void, part.len() as i64)
+    })
 }
 
 /// The code that LLVM's callers get.

@@ -6,6 +6,7 @@ use crate::report::{Address, report};
 use crate::sync::Arc;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::ptr::NonNull;
 
 /// A counted handle on an entry, for one use. The entry's memory and event live as long as any handle.
 #[derive(Debug)]
@@ -40,6 +41,32 @@ impl Drop for Pin<'_> {
     fn drop(&mut self) {
         // SAFETY: taken once, here, as `into_raw` forgets the guard.
         let_go(self.plugin, unsafe { ManuallyDrop::take(&mut self.entry) });
+    }
+}
+
+/// What a look-up gives: a handle on an entry.
+#[derive(Debug)]
+pub enum Handle<'d> {
+    /// Counted: the entry lives as long as the handle.
+    Counted(Pin<'d>),
+    /// Of an entry that the thread's call uses, which lives until that has been synchronised.
+    OfCall(NonNull<Entry>),
+}
+
+impl Handle<'_> {
+    pub(super) fn of_call(entry: &Arc<Entry>) -> Self {
+        Self::OfCall(NonNull::from(&**entry))
+    }
+}
+
+impl Deref for Handle<'_> {
+    type Target = Entry;
+    fn deref(&self) -> &Entry {
+        match self {
+            Self::Counted(entry) => entry,
+            // SAFETY: the call's record, which has a handle, is this thread's, as this one is.
+            Self::OfCall(entry) => unsafe { entry.as_ref() },
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! A call into the runtime, as the entries that it uses know it.
+//! Calls into the runtime, as the entries that they use know them.
 
 #![forbid(unsafe_code)]
 
 use crate::rules::{Rule, broken};
-use crate::sync::{AtomicBool, Condvar, Guard, Mutex, Ordering, Rank};
+use crate::sync::{Arc, AtomicU64, Condvar, Guard, Mutex, Ordering, Rank};
+use std::num::NonZeroU64;
 
 /// Who calls: one thread, by a number that no other thread ever has.
 ///
@@ -17,6 +18,47 @@ impl Caller {
     pub const NOBODY: Self = Self(u64::MAX);
 }
 
+/// One call, for whoever remembers it: its slot in [`Calls`], and how many calls have had that slot.
+///
+/// So entries hold no memory of calls that are over, and a call needs none of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId(NonZeroU64);
+
+impl CallId {
+    /// Calls that can be open at a time: 2 to this.
+    const SLOT_BITS: u32 = 20;
+    /// Bits of the whole. The rest is free for [`super::entry::User`].
+    pub(super) const BITS: u32 = 61;
+    const LAST_GENERATION: u64 = (1 << (Self::BITS - Self::SLOT_BITS)) - 1;
+
+    const fn new(slot: usize, generation: u64) -> Self {
+        Self(NonZeroU64::new(generation << Self::SLOT_BITS | slot as u64).expect("generations start at 1"))
+    }
+
+    const fn slot(self) -> usize {
+        (self.0.get() & ((1 << Self::SLOT_BITS) - 1)) as usize
+    }
+
+    const fn generation(self) -> u64 {
+        self.0.get() >> Self::SLOT_BITS
+    }
+
+    pub(super) const fn bits(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// From what [`bits`](Self::bits) answered; higher bits are left out.
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self(NonZeroU64::new(bits & ((1 << Self::BITS) - 1)).expect("the bits of a call"))
+    }
+
+    /// The next call in the same slot; none when the numbers have been used up, after years.
+    pub fn next(self) -> Option<Self> {
+        let generation = self.generation();
+        (generation < Self::LAST_GENERATION).then(|| Self::new(self.slot(), generation + 1))
+    }
+}
+
 /// How far a call's queue has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -24,8 +66,6 @@ pub enum Phase {
     Open,
     /// Its thread waits for it. It depends on nobody's thread.
     Synchronizing,
-    /// It is done, or has failed.
-    Finished,
 }
 
 /// A call's queue, guarded by the call's lock: nobody records on a queue while it is given back.
@@ -35,86 +75,124 @@ pub struct Queue {
     pub address: usize,
     /// How far it has got.
     pub phase: Phase,
+    /// The call that has it.
+    call: CallId,
 }
 
-/// A call, from its first use of a queue to its synchronisation.
+/// A place for calls, one after another.
 #[derive(Debug)]
 pub struct Call {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// All of its copies to the device have been issued.
-    filled: AtomicBool,
-    /// It has been synchronised, with success.
-    done: AtomicBool,
-}
-
-impl Default for Call {
-    fn default() -> Self {
-        let queue = Queue { address: 0, phase: Phase::Open };
-        Self {
-            queue: Mutex::new(Rank::CALL, queue),
-            changed: Condvar::default(),
-            filled: AtomicBool::new(false),
-            done: AtomicBool::new(false),
-        }
-    }
+    /// All copies to the device of the calls up to this generation have been issued.
+    filled: AtomicU64,
+    /// All calls up to this generation have been synchronised, with success.
+    done: AtomicU64,
 }
 
 impl Call {
-    /// The call's queue, locked.
+    fn new(call: CallId) -> Self {
+        let queue = Queue { address: 0, phase: Phase::Open, call };
+        Self {
+            queue: Mutex::new(Rank::CALL, queue),
+            changed: Condvar::default(),
+            filled: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        }
+    }
+
+    /// The queue of the call that is open here, locked.
+    #[inline]
     pub fn queue(&self) -> Guard<'_, Queue> {
         self.queue.lock()
     }
 
-    /// Whether all its work is known to be done.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// Whether all of its copies to the device have been issued.
-    pub fn is_filled(&self) -> bool {
-        self.filled.load(Ordering::Acquire)
-    }
-
     /// Notes that no more copies to the device will be issued for its mappings.
-    pub fn set_filled(&self) {
-        if !self.is_filled() {
+    pub fn set_filled(&self, call: CallId) {
+        if self.filled.load(Ordering::Acquire) < call.generation() {
             let _queue = self.queue();
-            self.filled.store(true, Ordering::Release);
+            self.filled.store(call.generation(), Ordering::Release);
             self.changed.notify_all();
         }
     }
 
-    /// Blocks until all of its copies to the device have been issued.
-    pub fn wait_until_filled(&self) {
-        let mut queue = self.queue();
-        while !self.is_filled() {
-            self.changed.wait(&mut queue);
-        }
-    }
-
     /// Notes that its thread starts to wait for its queue.
-    pub fn set_synchronizing(&self) {
+    pub fn set_synchronizing(&self, call: CallId) {
         if broken(Rule::NeededWaits) {
-            self.done.store(true, Ordering::Release);
+            self.done.store(call.generation(), Ordering::Release);
         }
         self.queue().phase = Phase::Synchronizing;
     }
 
-    /// Notes that its queue is gone; only a success makes its work done.
-    pub fn finish(&self, success: bool) {
+    /// Notes that its queue is gone, and makes room for the next call. Only a success makes its work done; after a
+    /// failure there is no next call here.
+    pub fn finish(&self, call: CallId, success: bool) -> Option<CallId> {
+        let next = if success { call.next() } else { None };
         let mut queue = self.queue();
-        self.done.store(success, Ordering::Release);
-        self.filled.store(true, Ordering::Release);
-        *queue = Queue { address: 0, phase: Phase::Finished };
+        if success {
+            self.done.store(call.generation(), Ordering::Release);
+        }
+        self.filled.store(call.generation(), Ordering::Release);
+        *queue = Queue { address: 0, phase: Phase::Open, call: next.unwrap_or(call) };
         self.changed.notify_all();
+        next
+    }
+}
+
+/// The calls of a device.
+///
+/// Each has a slot of its own while it is open. Slots are never given up, so that there are as many as calls have been
+/// open at a time, and one more for each call that failed.
+#[derive(Debug, Default)]
+pub struct Calls {
+    slots: boxcar::Vec<Arc<Call>>,
+}
+
+impl Calls {
+    /// A new slot, and the first call there.
+    ///
+    /// # Panics
+    ///
+    /// When a million calls are open.
+    pub fn add(&self) -> (CallId, Arc<Call>) {
+        let slot = self.slots.push_with(|slot| Arc::new(Call::new(CallId::new(slot, 1))));
+        assert!(slot < 1 << CallId::SLOT_BITS, "more than {} calls are open or have failed", 1 << CallId::SLOT_BITS);
+        (CallId::new(slot, 1), Arc::clone(&self.slots[slot]))
     }
 
-    /// Blocks until a queue that is being synchronised is finished.
-    pub fn wait_until_finished(&self, mut queue: Guard<'_, Queue>) {
-        while queue.phase == Phase::Synchronizing {
-            self.changed.wait(&mut queue);
+    fn of(&self, call: CallId) -> &Call {
+        &self.slots[call.slot()]
+    }
+
+    /// Whether all its work is known to be done.
+    #[inline]
+    pub fn is_done(&self, call: CallId) -> bool {
+        self.of(call).done.load(Ordering::Acquire) >= call.generation()
+    }
+
+    /// Whether all of its copies to the device have been issued.
+    #[inline]
+    pub fn is_filled(&self, call: CallId) -> bool {
+        self.of(call).filled.load(Ordering::Acquire) >= call.generation()
+    }
+
+    /// Blocks until all of its copies to the device have been issued.
+    pub fn wait_until_filled(&self, call: CallId) {
+        let slot = self.of(call);
+        let mut queue = slot.queue();
+        while !self.is_filled(call) {
+            slot.changed.wait(&mut queue);
         }
+    }
+
+    /// The queue of a call that is still open, locked; none if it is over. One that is being synchronised is waited for.
+    pub fn queue_of(&self, call: CallId) -> Option<Guard<'_, Queue>> {
+        let slot = self.of(call);
+        let mut queue = slot.queue();
+        while queue.call == call && queue.phase == Phase::Synchronizing {
+            slot.changed.wait(&mut queue);
+        }
+        (queue.call == call).then_some(queue)
     }
 }
 
@@ -123,27 +201,47 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_slot_has_one_call_after_another() {
+        let calls = Calls::default();
+        let (first, slot) = calls.add();
+        let (other, _) = calls.add();
+        assert!(!calls.is_done(first) && !calls.is_filled(first) && calls.queue_of(first).is_some());
+        let second = slot.finish(first, true).expect("there is room");
+        assert!(calls.is_done(first) && calls.is_filled(first) && calls.queue_of(first).is_none());
+        assert!(!calls.is_done(second) && !calls.is_filled(second) && calls.queue_of(second).is_some());
+        assert!(!calls.is_done(other));
+        slot.set_filled(second);
+        assert!(calls.is_filled(second) && !calls.is_done(second));
+    }
+
+    #[test]
     fn only_a_success_is_done() {
-        let call = Call::default();
-        assert!(!call.is_done());
-        call.finish(false);
-        assert!(!call.is_done() && call.is_filled());
-        let call = Call::default();
-        call.finish(true);
-        assert!(call.is_done());
+        let calls = Calls::default();
+        let (call, slot) = calls.add();
+        assert_eq!(slot.finish(call, false), None);
+        assert!(!calls.is_done(call) && calls.is_filled(call));
+    }
+
+    #[test]
+    fn the_last_number_is_used_once() {
+        let last = CallId::new(7, CallId::LAST_GENERATION);
+        assert_eq!((last.slot(), last.generation(), last.next()), (7, CallId::LAST_GENERATION, None));
+        assert_eq!(CallId::from_bits(last.bits().get() | 1 << CallId::BITS), last);
+        assert_eq!(CallId::new(7, CallId::LAST_GENERATION - 1).next(), Some(last));
     }
 
     #[test]
     fn waiters_are_woken() {
-        let call = crate::sync::Arc::new(Call::default());
-        call.set_synchronizing();
-        let waits = |wait: fn(&Call)| {
-            let call = crate::sync::Arc::clone(&call);
-            std::thread::spawn(move || wait(&call))
+        let calls = Arc::new(Calls::default());
+        let (call, slot) = calls.add();
+        slot.set_synchronizing(call);
+        let waits = |wait: fn(&Calls, CallId)| {
+            let calls = Arc::clone(&calls);
+            std::thread::spawn(move || wait(&calls, call))
         };
-        let finished = waits(|call| call.wait_until_finished(call.queue()));
-        let filled = waits(Call::wait_until_filled);
-        call.finish(true);
+        let finished = waits(|calls, call| assert!(calls.queue_of(call).is_none()));
+        let filled = waits(Calls::wait_until_filled);
+        slot.finish(call, true);
         finished.join().unwrap();
         filled.join().unwrap();
     }

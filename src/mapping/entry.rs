@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use super::call::{Call, Caller};
+use super::call::{CallId, Caller, Calls};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Counter, Mutex, Ordering, Rank};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, Ordering, Rank};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::Range;
 
 /// An event of the plugin, by its address. What it is belongs to the plugin alone.
@@ -27,6 +27,9 @@ impl Event {
     }
 }
 
+/// Bytes of a pointer.
+const POINTER: usize = size_of::<usize>();
+
 /// Who made an entry, and so who may take it away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -38,70 +41,175 @@ pub enum Origin {
     Associated,
 }
 
+/// A call that uses an entry, and what it did there: the bits of its [`CallId`], and three more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct User(NonZeroU64);
+
+impl User {
+    /// It made the entry: until it has issued all of its copies, parts of the entry may have no data.
+    const MADE: u64 = 1 << CallId::BITS;
+    /// It recorded the entry's event last.
+    const RECORDED: u64 = 2 << CallId::BITS;
+    /// It copied back.
+    const COPIED_BACK: u64 = 4 << CallId::BITS;
+
+    const fn call(self) -> CallId {
+        CallId::from_bits(self.0.get())
+    }
+
+    const fn is(self, what: u64) -> bool {
+        self.0.get() & what != 0
+    }
+
+    fn set(&mut self, what: u64) {
+        self.0 |= what;
+    }
+
+    fn unset(&mut self, what: u64) {
+        *self = Self(CallId::from_bits(self.0.get()).bits() | self.0.get() & !what);
+    }
+}
+
 /// What is known about an entry's copies to the device; guarded by the entry's lock.
+///
+/// There is one for each mapping, so it is small: most have one user at a time.
 #[derive(Debug, Default)]
 pub struct Transfer {
     /// Recorded after the newest copy to the device. Made at the first copy, kept as long as the entry.
     pub event: Option<Event>,
-    /// The call that recorded the event last.
-    pub recorded_by: Option<Arc<Call>>,
-    /// The call that copied back last.
-    pub copied_back_by: Option<Arc<Call>>,
-    /// The call that made the entry: until it has issued all of its copies, parts of the entry may have no data.
-    pub made_by: Option<Arc<Call>>,
-    /// The calls that use the entry and may not be done.
-    users: Vec<Arc<Call>>,
+    /// A call that uses the entry and may not be done. The others are in `more`, and none if there is none here.
+    user: Option<User>,
+    more: Option<Box<More>>,
+}
+
+/// What only some entries have.
+#[derive(Debug, Default)]
+struct More {
+    users: Vec<User>,
     /// The pointers in the entry that point to device memory: offset and value, by offset.
     attached: BTreeMap<usize, usize>,
-    /// The first copy could not be issued: the entry has no data, and whoever meets it looks the range up again.
-    pub failed: bool,
+    failed: bool,
 }
 
 impl Transfer {
     /// Notes that `call` uses the entry until it is done.
-    pub fn add_user(&mut self, call: &Arc<Call>) {
-        self.users.retain(|user| !user.is_done());
-        if !self.users.iter().any(|user| Arc::ptr_eq(user, call)) {
-            self.users.push(Arc::clone(call));
+    pub fn add_user(&mut self, call: CallId, calls: &Calls) {
+        self.user(call, calls);
+    }
+
+    /// What is known of a user, noted now if it is none yet.
+    fn user(&mut self, call: CallId, calls: &Calls) -> &mut User {
+        if self.user.is_none_or(|user| user.call() != call) {
+            self.forget_done(calls);
         }
+        match &mut self.user {
+            none @ None => none.insert(User(call.bits())),
+            Some(user) if user.call() == call => user,
+            Some(_) => {
+                let users = &mut self.more.get_or_insert_default().users;
+                let index = users.iter().position(|user| user.call() == call).unwrap_or_else(|| {
+                    users.push(User(call.bits()));
+                    users.len() - 1
+                });
+                &mut users[index]
+            }
+        }
+    }
+
+    fn forget_done(&mut self, calls: &Calls) {
+        if let Some(more) = &mut self.more {
+            more.users.retain(|user| !calls.is_done(user.call()));
+        }
+        if self.user.is_some_and(|user| calls.is_done(user.call())) {
+            self.user = self.more.as_mut().and_then(|more| more.users.pop());
+        }
+    }
+
+    fn users(&self) -> impl Iterator<Item = User> {
+        self.user.into_iter().chain(self.more.iter().flat_map(|more| more.users.iter().copied()))
+    }
+
+    /// The calls, other than `call`, that did `what` and may not be done.
+    fn others(&self, call: CallId, what: u64, calls: &Calls) -> impl Iterator<Item = CallId> {
+        let others = self.users().filter(move |user| user.call() != call && (what == 0 || user.is(what)));
+        others.map(User::call).filter(|other| !calls.is_done(*other))
+    }
+
+    /// The other calls that use the entry and may not be done.
+    pub fn users_beside(&self, call: CallId, calls: &Calls) -> Vec<CallId> {
+        self.others(call, 0, calls).collect()
+    }
+
+    /// Notes that `call` has made the entry.
+    pub fn set_made(&mut self, call: CallId, calls: &Calls) {
+        self.user(call, calls).set(User::MADE);
+    }
+
+    /// The call that is still filling the entry, if it is another one.
+    pub fn filled_by_another(&self, call: CallId, calls: &Calls) -> Option<CallId> {
+        self.others(call, User::MADE, calls).find(|maker| !calls.is_filled(*maker))
+    }
+
+    /// Notes that `call` has recorded the event.
+    pub fn set_recorded(&mut self, call: CallId, calls: &Calls) {
+        let more = self.more.iter_mut().flat_map(|more| &mut more.users);
+        self.user.iter_mut().chain(more).for_each(|user| user.unset(User::RECORDED));
+        self.user(call, calls).set(User::RECORDED);
+    }
+
+    /// Whether some call has recorded the event and may not be done.
+    pub fn is_recorded(&self) -> bool {
+        self.users().any(|user| user.is(User::RECORDED))
+    }
+
+    /// The event, if a call other than `call` recorded it and may not be done.
+    pub fn recorded_by_another(&self, call: CallId, calls: &Calls) -> Option<Event> {
+        self.event.filter(|_| self.others(call, User::RECORDED, calls).next().is_some())
+    }
+
+    /// Notes that `call` has copied back.
+    pub fn set_copied_back(&mut self, call: CallId, calls: &Calls) {
+        self.user(call, calls).set(User::COPIED_BACK);
+    }
+
+    /// The calls whose copies back a copy of `call` has to come after.
+    pub fn copied_back_by_others(&self, call: CallId, calls: &Calls) -> impl Iterator<Item = CallId> {
+        self.others(call, User::COPIED_BACK, calls)
     }
 
     /// Notes that the pointer at `offset` of the entry has been given this value on the device.
     pub fn attach(&mut self, offset: usize, value: usize) {
-        self.attached.insert(offset, value);
+        self.more.get_or_insert_default().attached.insert(offset, value);
     }
 
-    /// The attached pointers that begin in a range of offsets: offset and value.
-    pub fn attached(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
-        self.attached.range(range).map(|(offset, value)| (*offset, *value))
+    /// The value of the pointer that has been attached at `offset`.
+    pub fn attached(&self, offset: usize) -> Option<usize> {
+        self.more.as_ref()?.attached.get(&offset).copied()
     }
 
-    /// The other calls that use the entry and may not be done.
-    pub fn users_beside(&self, call: &Arc<Call>) -> Vec<Arc<Call>> {
-        self.users.iter().filter(|user| !user.is_done() && !Arc::ptr_eq(user, call)).map(Arc::clone).collect()
+    /// The parts of a range of offsets that hold no attached pointers, by offset.
+    fn without_attached(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut from = range.start;
+        let reaching_in = range.start.saturating_sub(POINTER - 1)..range.end.max(range.start);
+        let attached = self.more.iter().flat_map(move |more| more.attached.range(reaching_in.clone()));
+        let pointers = attached.map(|(offset, _)| (*offset, offset + POINTER));
+        pointers.chain([(range.end, range.end)]).filter_map(move |(upto, next)| {
+            let part = from..upto;
+            from = next;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
-    /// The call whose copy `call` has to come after, if there is one: not its own, and not one that is done.
-    pub fn recorded_by_another(&self, call: &Arc<Call>) -> Option<Event> {
-        let other = self.recorded_by.as_ref()?;
-        self.event.filter(|_| !Arc::ptr_eq(other, call) && !other.is_done())
+    /// Notes that the first copy could not be issued.
+    pub fn set_failed(&mut self) {
+        self.more.get_or_insert_default().failed = true;
     }
 
-    /// The call whose copy back a copy of `call` has to come after.
-    pub fn copied_back_by_another(&self, call: &Arc<Call>) -> Option<Arc<Call>> {
-        self.copied_back_by.as_ref().filter(|other| !other.is_done() && !Arc::ptr_eq(other, call)).map(Arc::clone)
-    }
-
-    /// The call that is still filling the entry, if it is another one.
-    pub fn filled_by_another(&self, call: &Arc<Call>) -> Option<Arc<Call>> {
-        self.made_by.as_ref().filter(|maker| !maker.is_filled() && !Arc::ptr_eq(maker, call)).map(Arc::clone)
+    /// The first copy could not be issued: the entry has no data, and whoever meets it looks the range up again.
+    pub fn has_failed(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.failed)
     }
 }
-
-/// One call in [`Entry::pins`].
-const PIN: u64 = 2;
-/// In [`Entry::pins`]: the last user has left the entry to the calls that use it.
-const LEFT: u64 = 1;
 
 /// A mapping of a host range to a device address.
 ///
@@ -123,8 +231,8 @@ pub struct Entry {
     transfer: Mutex<Transfer>,
     /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
     leaving: AtomicU64,
-    /// Calls that use the entry and have not been synchronised, times [`PIN`], and [`LEFT`].
-    pins: AtomicU64,
+    /// Calls that use the entry and have not been synchronised.
+    pins: AtomicU32,
     may_contain_attached_pointers: AtomicBool,
     origin: Origin,
 }
@@ -132,14 +240,21 @@ pub struct Entry {
 // The C++ face declares these four members at these places.
 const _: () = assert!(offset_of!(Entry, host_begin) == 0 && offset_of!(Entry, host_end) == 8);
 const _: () = assert!(offset_of!(Entry, name) == 16 && offset_of!(Entry, target_begin) == 24);
+// With the counts of its handles it fits in 128 bytes of the system's allocator.
+#[cfg(not(any(model, debug_assertions)))]
+const _: () = assert!(size_of::<Entry>() <= 104);
 
 impl Entry {
     /// An entry with the counts of its first user.
     ///
-    /// `host` begins at the mapped section; `host_base` is the address of the variable or pointer it is a section of.
+    /// `host` is the mapped section; `host_base` is the address of the variable or pointer it is a section of.
     /// `target_begin` is the device address of the section, `name` the address of the compiler's name string or 0.
-    pub(super) fn new(
-        host: (usize, usize),
+    ///
+    /// # Panics
+    ///
+    /// When the range wraps around the address space.
+    pub fn new(
+        host: HostRange,
         host_base: usize,
         target_begin: usize,
         name: usize,
@@ -147,8 +262,8 @@ impl Entry {
         counts: RefCounts,
     ) -> Self {
         Self {
-            host_begin: host.0,
-            host_end: host.1,
+            host_begin: host.begin(),
+            host_end: host.end().expect("the table has refused ranges that wrap"),
             name,
             target_begin,
             host_base,
@@ -156,7 +271,7 @@ impl Entry {
             hold: Counter::new(counts.hold.0),
             transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
             leaving: AtomicU64::new(0),
-            pins: AtomicU64::new(0),
+            pins: AtomicU32::new(0),
             may_contain_attached_pointers: AtomicBool::new(false),
             origin,
         }
@@ -207,6 +322,13 @@ impl Entry {
         target.wrapping_sub(self.target_begin) < self.size()
     }
 
+    /// What a copy of `range` moves, by offset: what is mapped of it, without attached pointers. Those are right as they
+    /// are, on both sides, and others read them at any time.
+    pub fn parts(&self, range: HostRange, transfer: &Transfer) -> impl Iterator<Item = Range<usize>> {
+        let offset = |host: usize| host.clamp(self.host_begin, self.host_end) - self.host_begin;
+        transfer.without_attached(offset(range.begin())..offset(range.end_or_max()))
+    }
+
     /// Both counts. Exact under the table lock; without it, each is a value that it had.
     pub fn counts(&self) -> RefCounts {
         RefCounts {
@@ -224,31 +346,18 @@ impl Entry {
         counts
     }
 
-    /// Notes that one call more uses the entry.
+    /// Notes that one call more uses the entry. Only the table does that, under its lock.
     pub(super) fn pin(&self) {
-        self.pins.fetch_add(PIN, Ordering::Relaxed);
+        self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Notes that a call is done with the entry. True if it was the last one, and the entry's last user has left it to
-    /// that: the table has to be asked whether it is still so.
-    pub fn unpin(&self) -> bool {
-        self.pins.fetch_sub(PIN, Ordering::AcqRel) == PIN | LEFT
+    /// Notes that a call is done with the entry. Only the table does that, under its lock.
+    pub(super) fn unpin(&self) {
+        self.pins.store(self.pins.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     pub(super) fn is_pinned(&self) -> bool {
-        self.pins.load(Ordering::Acquire) >= PIN
-    }
-
-    /// Leaves the entry to the calls that use it; false if there is none, and nothing has changed then. Only the table
-    /// does that, under its lock.
-    pub(super) fn leave_to_users(&self) -> bool {
-        let used = self.pins.fetch_or(LEFT, Ordering::AcqRel) >= PIN;
-        if used {
-            self.leaving.store(Caller::NOBODY.0, Ordering::Relaxed);
-        } else {
-            self.pins.store(0, Ordering::Relaxed);
-        }
-        used
+        self.pins.load(Ordering::Relaxed) != 0
     }
 
     /// The caller that leaves the entry. Exact under the table lock.
@@ -258,9 +367,6 @@ impl Entry {
 
     /// Marks the entry as left by a caller, or takes the mark off. Only the table does that, under its lock.
     pub(super) fn set_leaving(&self, caller: Option<Caller>) {
-        if self.leaving() == Some(Caller::NOBODY) {
-            self.pins.fetch_and(!LEFT, Ordering::Relaxed);
-        }
         self.leaving.store(caller.map_or(0, |caller| caller.0), Ordering::Relaxed);
     }
 

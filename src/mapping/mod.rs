@@ -20,9 +20,9 @@ mod lookup;
 mod table;
 mod uses;
 
-pub use call::{Call, Caller, Phase};
+pub use call::{Call, CallId, Caller, Calls};
 pub use counts::{CountKind, RefCounts};
 pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};
-pub use table::{Association, Begin, BeginRequest, CountAction, End, EndRequest, Released, Table};
+pub use table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table};
 pub use uses::{Use, Uses};

@@ -9,6 +9,7 @@ use super::lookup::{HostRange, Overlap};
 use super::uses::{Use, Uses};
 use crate::rules::{Rule, broken};
 use crate::sync::Arc;
+use hashbrown::HashTable;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -39,10 +40,8 @@ pub struct BeginRequest {
 /// What a map clause on entry asks for.
 #[derive(Debug)]
 pub enum Begin {
-    /// A mapping was found, and counted if that was asked for.
+    /// A mapping was found, and counted if that was asked for. It is the newest of the call's uses.
     Exists {
-        /// The mapping.
-        entry: Arc<Entry>,
         /// Its counts now.
         counts: RefCounts,
         /// An uncounted look-up met an entry with one user: it was made by the same construct.
@@ -64,8 +63,12 @@ pub enum Begin {
     /// The range wraps around the address space.
     Wraps,
     /// The device needs memory, and the table then an entry: see [`Table::insert`].
-    Create,
+    Create(Changes),
 }
+
+/// How often a table has changed: see [`Table::insert`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changes(u64);
 
 /// A look-up on exit from a region or inside it, as `getTgtPtrBegin` gets it.
 #[derive(Clone, Copy, Debug)]
@@ -86,13 +89,20 @@ pub struct EndRequest {
     pub unified: bool,
 }
 
+impl EndRequest {
+    /// Whether an entry to which the range lies so is what is asked for.
+    fn accepts(&self, overlap: Overlap) -> bool {
+        overlap == Overlap::Inside || !self.must_contain
+    }
+}
+
 /// What a look-up on exit found.
 #[derive(Debug)]
 pub enum End {
     /// A mapping.
     Found {
-        /// The mapping.
-        entry: Arc<Entry>,
+        /// The mapping; none if the call has counted it: the newest of its uses.
+        entry: Option<Arc<Entry>>,
         /// Its counts now.
         counts: RefCounts,
         /// The caller is its last user. Its count stays until [`Table::release`].
@@ -105,6 +115,15 @@ pub enum End {
     /// Unified shared memory: use the host address.
     Host,
     /// No mapping.
+    Nothing,
+}
+
+/// What [`Table::find_on_exit`] found.
+enum OnExit<'u> {
+    /// What the call has counted.
+    Own(&'u mut Use),
+    /// Another mapping.
+    Other(Arc<Entry>),
     Nothing,
 }
 
@@ -165,63 +184,95 @@ pub enum Association {
     Wraps,
 }
 
-/// All mappings of a device, by first host address. No two overlap.
+/// All mappings of a device. No two overlap.
 #[derive(Debug, Default)]
 pub struct Table {
-    entries: BTreeMap<usize, Arc<Entry>>,
+    /// By first host address, for what is looked up most: whole mappings.
+    exact: HashTable<Arc<Entry>>,
+    /// The same entries in the order of their host addresses, for everything else.
+    ordered: BTreeMap<usize, Arc<Entry>>,
     /// No entry begins further than this from its base: how far a zero-length look-up has to search.
     widest: usize,
+    /// Entries made and removed so far.
+    changes: u64,
     /// What a `delete` took out and its caller has not released yet.
     detached: Vec<(Caller, Arc<Entry>)>,
+}
+
+/// Spreads host addresses, of which many differ in few bits only.
+const fn hash(host_begin: usize) -> u64 {
+    let product = (host_begin as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    (product >> 64) as u64 ^ product as u64
 }
 
 impl Table {
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.ordered.is_empty()
     }
 
     /// The entry with the lowest host address.
     pub fn first(&self) -> Option<&Arc<Entry>> {
-        self.entries.first_key_value().map(|(_, entry)| entry)
+        self.ordered.first_key_value().map(|(_, entry)| entry)
     }
 
     /// The entry that follows the one at `host_begin`.
     pub fn after(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        self.entries.range((Excluded(host_begin), Unbounded)).next().map(|(_, entry)| entry)
+        self.ordered.range((Excluded(host_begin), Unbounded)).next().map(|(_, entry)| entry)
+    }
+
+    /// The entry that begins exactly at `host_begin`.
+    #[inline]
+    pub fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
+        self.exact.find(hash(host_begin), |entry| entry.host_begin() == host_begin)
     }
 
     /// How `range` lies to the nearest entry, which is none if they do not touch.
     ///
     /// With `extended`, a zero-length range that is inside no entry still matches one whose *extended* range
     /// `[host_base, host_end)` holds its address: a pointer to an array of which only a later section is mapped.
+    #[inline]
     pub fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
+        match self.exact(range.begin()) {
+            Some(entry) if range.begin() < entry.host_end() => (Overlap::with_left(entry, range), Some(entry)),
+            _ => self.look_up_in_order(range, extended),
+        }
+    }
+
+    fn look_up_in_order(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
         let found = |overlap, entry| (overlap, Some(entry));
-        if let Some((_, left)) = self.entries.range(..=range.begin()).next_back() {
-            let overlap = Overlap::with_left(left, range);
-            if overlap != Overlap::None {
-                return found(overlap, left);
+        // One search is enough if nothing begins inside the range, as for most.
+        let last = range.begin().max(range.end_or_max().saturating_sub(1));
+        match self.ordered.range(..=last).next_back() {
+            None => {}
+            Some((begin, left)) if *begin <= range.begin() => {
+                let overlap = Overlap::with_left(left, range);
+                if overlap != Overlap::None {
+                    return found(overlap, left);
+                }
+            }
+            Some(_) => {
+                if let Some((_, left)) = self.ordered.range(..=range.begin()).next_back() {
+                    let overlap = Overlap::with_left(left, range);
+                    if overlap != Overlap::None {
+                        return found(overlap, left);
+                    }
+                }
+                if let Some(right) = self.after(range.begin()) {
+                    return found(Overlap::with_right(right, range), right);
+                }
             }
         }
-        if range.size() == 0 {
-            return match self.extended(range.begin()) {
-                Some(entry) if extended => found(Overlap::Inside, entry),
-                _ => (Overlap::None, None),
-            };
+        match Some(range.begin()).filter(|_| extended && range.size() == 0).and_then(|host| self.extended(host)) {
+            Some(entry) => found(Overlap::Inside, entry),
+            None => (Overlap::None, None),
         }
-        if let Some(right) = self.after(range.begin()) {
-            let overlap = Overlap::with_right(right, range);
-            if overlap != Overlap::None {
-                return found(overlap, right);
-            }
-        }
-        (Overlap::None, None)
     }
 
     /// The nearest later entry that is a section of something which begins at or before `host`.
     fn extended(&self, host: usize) -> Option<&Arc<Entry>> {
         let reach = host.saturating_add(self.widest);
-        let later = self.entries.range((Excluded(host), Included(reach)));
+        let later = self.ordered.range((Excluded(host), Included(reach)));
         later.map(|(_, entry)| entry).find(|entry| entry.host_base() <= host)
     }
 
@@ -234,9 +285,8 @@ impl Table {
         let (overlap, entry) = self.look_up(range, true);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || request.implicit => {
-                let entry = Arc::clone(entry);
                 let (counts, is_new) = if request.update {
-                    uses.count(&entry, request.kind, false);
+                    uses.count(entry, request.kind, false);
                     let left = entry.leaving().is_some_and(|other| other != caller);
                     // A mark of this caller's own is from a call that ended without releasing.
                     if !broken(Rule::MarkAndInherit) {
@@ -250,10 +300,10 @@ impl Table {
                 } else {
                     let counts = entry.counts();
                     // A member is as new as this call found its struct.
-                    let is_new = uses.of(&entry).made.unwrap_or(counts.total().0 == 1);
+                    let is_new = uses.of(entry).made.unwrap_or(counts.total().0 == 1);
                     (counts, is_new)
                 };
-                Begin::Exists { entry, counts, is_new }
+                Begin::Exists { counts, is_new }
             }
             Some(entry) => Begin::Extension { host_begin: entry.host_begin(), size: entry.size() },
             None if request.unified && !request.close => match range.size() {
@@ -263,7 +313,7 @@ impl Table {
             None if request.present => Begin::NotPresent,
             None if range.size() == 0 => Begin::Nothing,
             None if range.end().is_none() => Begin::Wraps,
-            None => Begin::Create,
+            None => Begin::Create(Changes(self.changes)),
         };
         (overlap, answer)
     }
@@ -275,49 +325,78 @@ impl Table {
     /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
     /// others may have taken them out of the table, and made new ones there.
     pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
-        let (mut overlap, mut found) = self.look_up(request.range, request.extended);
         let launched = uses.as_ref().is_some_and(|uses| uses.launched);
-        let used = uses.and_then(|uses| {
-            if let Some(entry) = found
-                && uses.counted(|known| Arc::ptr_eq(known, entry)).is_some()
-            {
-                return uses.counted(|known| Arc::ptr_eq(known, entry));
-            }
-            // Deleted by another caller, or left to the others and removed by them.
-            let lost = |known: &Arc<Entry>| {
-                let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
-                by_others && known.matches(request.range) && !self.holds(known)
-            };
-            uses.counted(lost).filter(|_| !broken(Rule::CountOutOwn))
-        });
-        if let Some(used) = &used {
-            overlap = Overlap::of(&used.entry, request.range);
-            found = Some(&used.entry);
-        }
-        let answer = match found {
-            Some(entry) if overlap == Overlap::Inside || !request.must_contain => {
-                let entry = Arc::clone(entry);
-                let left = entry.leaving().is_some_and(|other| other != caller);
-                let (last, action, counts) = match used {
-                    Some(used) if used.settled.is_some() && request.update => Self::settled(&entry, used, caller),
-                    Some(used) if launched && !request.update => Self::settle(&entry, used, caller),
-                    used => {
-                        if let Some(used) = used {
-                            used.counted -= u32::from(request.update);
-                        }
-                        match left {
-                            true => (false, CountAction::Suppressed, entry.counts()),
-                            false => self.count_out(&entry, request, caller),
-                        }
-                    }
+        let (overlap, found) = self.find_on_exit(request, caller, uses);
+        let (entry, (last, action, counts), leaving) = match found {
+            OnExit::Own(used) => {
+                let counted = if used.settled.is_some() && request.update {
+                    Self::settled(used, caller)
+                } else if launched && !request.update {
+                    Self::settle(used, caller)
+                } else {
+                    used.counted -= u32::from(request.update);
+                    self.count_out(&used.entry, request, caller)
                 };
-                let leaving = entry.leaving() == Some(caller);
-                End::Found { entry, counts, last, leaving, action }
+                (None, counted, used.entry.leaving())
             }
-            _ if request.unified => End::Host,
-            _ => End::Nothing,
+            OnExit::Other(entry) => {
+                let counted = self.count_out(&entry, request, caller);
+                let leaving = entry.leaving();
+                (Some(entry), counted, leaving)
+            }
+            OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
         };
-        (overlap, answer)
+        (overlap, End::Found { entry, counts, last, leaving: leaving == Some(caller), action })
+    }
+
+    /// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
+    fn find_on_exit<'u>(
+        &self,
+        request: &EndRequest,
+        caller: Caller,
+        uses: Option<&'u mut Uses>,
+    ) -> (Overlap, OnExit<'u>) {
+        let range = request.range;
+        let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
+            let (overlap, found) = self.look_up(range, request.extended);
+            let other = found.filter(|_| request.accepts(overlap)).map(Arc::clone);
+            return (overlap, other.map_or(OnExit::Nothing, OnExit::Other));
+        };
+        // Most often it is what the call counted, whole: in the table, or taken out by others.
+        let own = |used: &mut Use| used.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn);
+        if uses.counted_at(range).is_some_and(own) {
+            return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
+        }
+        let (overlap, found) = self.look_up(range, request.extended);
+        // Deleted by another caller, or left to the others and removed by them.
+        let lost = |known: &Arc<Entry>| {
+            let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
+            by_others && known.matches(range) && !self.holds(known) && !broken(Rule::CountOutOwn)
+        };
+        let (overlap, found) = if found.is_some_and(|entry| uses.counted(entry).is_some()) {
+            (overlap, OnExit::Own(uses.newest_mut()))
+        } else if uses.counted_as(lost).is_some() {
+            let used = uses.newest_mut();
+            (Overlap::of(&used.entry, range), OnExit::Own(used))
+        } else {
+            (overlap, found.map_or(OnExit::Nothing, |entry| OnExit::Other(Arc::clone(entry))))
+        };
+        (overlap, if request.accepts(overlap) { found } else { OnExit::Nothing })
+    }
+
+    /// As [`end`](Self::end), for what needs no table: a look-up, before its region is launched, of what the call has
+    /// counted.
+    #[inline]
+    pub fn end_of_known(request: &EndRequest, caller: Caller, uses: &mut Uses) -> Option<End> {
+        if request.update || uses.launched || broken(Rule::CountOutOwn) {
+            return None;
+        }
+        let entry = &uses.counted_at(request.range)?.entry;
+        let leaving = entry.leaving();
+        let counts = entry.counts();
+        let last = leaving.is_none() && counts.is_last(request.kind, request.force_delete);
+        let found = End::Found { entry: None, counts, last, leaving: false, action: CountAction::Suppressed };
+        Some(found).filter(|_| leaving != Some(caller))
     }
 
     /// The plain way out, and a look-up that does not count.
@@ -328,13 +407,16 @@ impl Table {
         caller: Caller,
     ) -> (bool, CountAction, RefCounts) {
         let kind = request.kind;
-        let last = entry.counts().is_last(kind, request.force_delete);
-        let action = match (request.update, request.force_delete, last) {
-            (false, _, _) => return (last, CountAction::Suppressed, entry.counts()),
-            (true, false, false) => CountAction::Decremented,
-            (true, false, true) => CountAction::Deferred,
-            (true, true, false) => CountAction::Reset,
-            (true, true, true) => CountAction::ResetDeferred,
+        let left_by_another = entry.leaving().is_some_and(|other| other != caller);
+        let last = !left_by_another && entry.counts().is_last(kind, request.force_delete);
+        if left_by_another || !request.update {
+            return (last, CountAction::Suppressed, entry.counts());
+        }
+        let action = match (request.force_delete, last) {
+            (false, false) => CountAction::Decremented,
+            (false, true) => CountAction::Deferred,
+            (true, false) => CountAction::Reset,
+            (true, true) => CountAction::ResetDeferred,
         };
         let counts = entry.update_counts(|counts| {
             if request.force_delete {
@@ -355,40 +437,49 @@ impl Table {
 
     /// A member's look-up at the end of a region: the first one counts the struct out, so that all members and the
     /// struct answer alike. The counts are shown as if that were still to come.
-    fn settle(entry: &Arc<Entry>, used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+    fn settle(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+        let (entry, kind) = (&used.entry, used.kind);
         let last = *used.settled.get_or_insert_with(|| {
             let left = entry.leaving().is_some_and(|other| other != caller);
-            let last = !left && entry.counts().is_last(used.kind, false);
+            let last = !left && entry.counts().is_last(kind, false);
             if last {
                 entry.set_leaving(Some(caller));
             } else if !left {
-                entry.update_counts(|counts| counts.decrement(used.kind));
+                entry.update_counts(|counts| counts.decrement(kind));
             }
             last
         });
         let mut counts = entry.counts();
         let left_by_another = entry.leaving().is_some_and(|other| other != caller);
         if !last && !left_by_another {
-            counts.increment(used.kind);
+            counts.increment(kind);
         }
         (last && entry.leaving() == Some(caller), CountAction::Suppressed, counts)
     }
 
     /// The struct's own look-up after that of a member.
-    fn settled(entry: &Arc<Entry>, used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+    fn settled(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
         used.settled = None;
         used.counted -= 1;
         // Somebody who took the entry over meanwhile took this call's count with it.
-        let last = entry.leaving() == Some(caller);
-        (last, if last { CountAction::Deferred } else { CountAction::Decremented }, entry.counts())
+        let last = used.entry.leaving() == Some(caller);
+        (last, if last { CountAction::Deferred } else { CountAction::Decremented }, used.entry.counts())
     }
 
-    /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it at `target_begin`.
-    pub fn insert(&mut self, request: &BeginRequest, target_begin: usize, uses: &mut Uses) -> Arc<Entry> {
-        let counts = RefCounts::first(request.kind, false);
-        let entry = self.add(request.range, request.base, target_begin, request.name, Origin::Mapped, counts);
-        uses.count(&entry, request.kind, true);
-        entry
+    /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it. False if its range has
+    /// been taken meanwhile, since the table was as `seen`: look again.
+    pub fn insert(&mut self, entry: &Arc<Entry>, request: &BeginRequest, seen: Changes, uses: &mut Uses) -> bool {
+        let free = seen.0 == self.changes || self.is_free(request.range);
+        if free {
+            self.add(Arc::clone(entry));
+            if request.update {
+                uses.count(entry, request.kind, true);
+            } else {
+                // A mapper's first component, which is never counted out.
+                uses.of(entry).made.get_or_insert(true);
+            }
+        }
+        free
     }
 
     /// Adds an entry that LLVM makes by itself: `emplace` of the C++ list. Nothing happens if the range is taken.
@@ -403,13 +494,14 @@ impl Table {
     ) {
         let origin = if infinite { Origin::Global } else { Origin::Mapped };
         if self.is_free(range) {
-            self.add(range, base, target_begin, name, origin, RefCounts::first(kind, infinite));
+            let counts = RefCounts::first(kind, infinite);
+            self.add(Arc::new(Entry::new(range, base, target_begin, name, origin, counts)));
         }
     }
 
     /// Associates a range with memory that the user allocated: what `associatePtr` does.
     pub fn associate(&mut self, range: HostRange, target_begin: usize) -> (Association, Option<Arc<Entry>>) {
-        if let Some(entry) = self.entries.get(&range.begin()) {
+        if let Some(entry) = self.exact(range.begin()) {
             let same = range.end() == Some(entry.host_end()) && entry.target_begin() == target_begin;
             return (if same { Association::Same } else { Association::Different }, None);
         }
@@ -420,36 +512,24 @@ impl Table {
             return (Association::Overlaps, None);
         }
         let counts = RefCounts::first(CountKind::Dynamic, true);
-        let entry = self.add(range, range.begin(), target_begin, 0, Origin::Associated, counts);
+        let entry = Arc::new(Entry::new(range, range.begin(), target_begin, 0, Origin::Associated, counts));
+        self.add(Arc::clone(&entry));
         (Association::Made, Some(entry))
     }
 
-    /// The entry that begins exactly at `host_begin`.
-    pub fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        self.entries.get(&host_begin)
-    }
-
     fn is_free(&self, range: HostRange) -> bool {
-        let before = self.entries.range(..=range.begin()).next_back().map(|(_, entry)| entry);
+        let before = self.ordered.range(..=range.begin()).next_back().map(|(_, entry)| entry);
         let mut neighbours = before.into_iter().chain(self.after(range.begin()));
         range.end().is_some() && !neighbours.any(|entry| entry.host_begin() == range.begin() || entry.overlaps(range))
     }
 
-    fn add(
-        &mut self,
-        range: HostRange,
-        base: usize,
-        target: usize,
-        name: usize,
-        origin: Origin,
-        counts: RefCounts,
-    ) -> Arc<Entry> {
-        let end = range.end().expect("the caller has refused ranges that wrap");
-        let entry = Arc::new(Entry::new((range.begin(), end), base, target, name, origin, counts));
-        self.widest = self.widest.max(range.begin().saturating_sub(base));
-        let former = self.entries.insert(range.begin(), Arc::clone(&entry));
+    fn add(&mut self, entry: Arc<Entry>) {
+        let begin = entry.host_begin();
+        self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
+        self.changes += 1;
+        self.exact.insert_unique(hash(begin), Arc::clone(&entry), |entry| hash(entry.host_begin()));
+        let former = self.ordered.insert(begin, entry);
         assert!(former.is_none(), "two mappings of one host address");
-        entry
     }
 
     /// The last user is done with a mapping: out of the table with it, if it still carries the caller's mark.
@@ -460,33 +540,40 @@ impl Table {
             return (Overlap::of(&entry, range), Released::Removed(entry));
         }
         let (overlap, entry) = self.look_up(range, true);
-        let released = match entry.map(Arc::clone) {
+        let released = match entry {
             None => Released::Missing,
-            Some(entry)
-                if entry.leaving() == Some(caller) && !broken(Rule::JoinableWhileUsed) && entry.leave_to_users() =>
-            {
+            Some(entry) if entry.leaving() != Some(caller) => Released::Kept,
+            Some(entry) if entry.is_pinned() && !broken(Rule::JoinableWhileUsed) => {
+                entry.set_leaving(Some(Caller::NOBODY));
                 Released::Kept
             }
-            Some(entry) if entry.leaving() == Some(caller) && self.take_back(&entry, kind) => Released::Removed(entry),
-            Some(_) => Released::Kept,
+            Some(entry) => {
+                let entry = Arc::clone(entry);
+                if self.take_back(&entry, kind) { Released::Removed(entry) } else { Released::Kept }
+            }
         };
         (overlap, released)
     }
 
-    /// Removes an entry that its last user has left to the calls that use it, if it is still so and none is left.
-    pub fn remove_left(&mut self, entry: &Arc<Entry>) -> bool {
-        entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() && self.remove(entry)
+    /// A call is done with what it used. Removes the entries whose last users have left them to that, and answers them.
+    pub fn finish(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
+        let mut removed = Vec::new();
+        for entry in uses.entries() {
+            entry.unpin();
+            if entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() && self.remove(entry) {
+                removed.push(Arc::clone(entry));
+            }
+        }
+        removed
     }
 
     /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
+    #[inline]
     pub fn take_detached(&mut self, caller: Caller) -> Vec<Arc<Entry>> {
+        if self.detached.is_empty() {
+            return Vec::new();
+        }
         self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
-    }
-
-    /// Whether the mapping of the pointer at `host`, which `caller` was leaving, has been taken over by somebody.
-    pub fn is_taken_over(&self, host: usize, caller: Caller) -> bool {
-        let pointer = HostRange::new(host, size_of::<usize>() as i64);
-        self.look_up(pointer, false).1.is_some_and(|entry| entry.leaving() != Some(caller))
     }
 
     /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
@@ -496,12 +583,17 @@ impl Table {
     }
 
     fn holds(&self, entry: &Arc<Entry>) -> bool {
-        self.entries.get(&entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
+        self.exact(entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
     }
 
     /// Takes `entry` out of the table. False if it is not there (any more).
     pub fn remove(&mut self, entry: &Arc<Entry>) -> bool {
-        self.holds(entry) && self.entries.remove(&entry.host_begin()).is_some()
+        let found = self.exact.find_entry(hash(entry.host_begin()), |found| Arc::ptr_eq(found, entry));
+        let Ok(found) = found else { return false };
+        found.remove();
+        self.changes += 1;
+        self.ordered.remove(&entry.host_begin());
+        true
     }
 }
 

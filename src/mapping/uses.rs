@@ -7,7 +7,9 @@
 
 use super::counts::CountKind;
 use super::entry::Entry;
+use super::lookup::{HostRange, Overlap};
 use crate::sync::Arc;
+use hashbrown::HashMap;
 
 /// One entry in one call's use.
 #[derive(Debug)]
@@ -24,23 +26,73 @@ pub struct Use {
 }
 
 /// All entries in one call's use.
+///
+/// LLVM goes through a call's clauses in their order, and back through them at the end: what is asked for is most often
+/// beside what was asked for last.
 #[derive(Debug, Default)]
 pub struct Uses {
     list: Vec<Use>,
+    /// Where the last search ended.
+    near: usize,
+    /// If there are many: where the newest use of an entry is, by the entry's first host address.
+    by_begin: HashMap<usize, usize>,
     /// The call has launched its region: look-ups from now on are those of its end.
     pub launched: bool,
 }
 
+/// As many uses are searched one by one.
+const FEW: usize = 32;
+
 impl Uses {
-    /// The use of `entry`, noted now if it is the first one.
+    /// The first use, of an entry that begins at `begin`, which is as asked.
+    fn find(&mut self, begin: usize, is: impl Fn(&Use) -> bool) -> Option<usize> {
+        let fits = |used: &Use| used.entry.host_begin() == begin && is(used);
+        let fits_at = |index: &usize| self.list.get(*index).is_some_and(fits);
+        let near = [self.near, self.near + 1, self.near.wrapping_sub(1)];
+        let found = near.into_iter().find(fits_at).or_else(|| match self.list.len() {
+            0..=FEW => self.list.iter().position(fits),
+            _ => {
+                let newest = *self.by_begin.get(&begin)?;
+                Some(newest).filter(fits_at).or_else(|| self.list.iter().position(fits))
+            }
+        })?;
+        self.near = found;
+        Some(found)
+    }
+
+    fn push(&mut self, entry: &Arc<Entry>) -> usize {
+        entry.pin();
+        let index = self.list.len();
+        let used = Use { entry: Arc::clone(entry), made: None, counted: 0, kind: CountKind::Dynamic, settled: None };
+        self.list.push(used);
+        self.near = index;
+        if index == FEW {
+            self.by_begin.extend(self.list.iter().enumerate().map(|(index, used)| (used.entry.host_begin(), index)));
+        } else if index > FEW {
+            self.by_begin.insert(entry.host_begin(), index);
+        }
+        index
+    }
+
+    /// The use of `entry`, noted now if it is the first one. The table is locked.
     pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
-        let index = self.list.iter().position(|known| Arc::ptr_eq(&known.entry, entry)).unwrap_or_else(|| {
-            let entry = Arc::clone(entry);
-            entry.pin();
-            self.list.push(Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None });
-            self.list.len() - 1
-        });
+        let known = self.find(entry.host_begin(), |used| Arc::ptr_eq(&used.entry, entry));
+        let index = known.unwrap_or_else(|| self.push(entry));
         &mut self.list[index]
+    }
+
+    /// Whether the call uses `entry`.
+    pub fn contain(&mut self, entry: &Arc<Entry>) -> bool {
+        self.find(entry.host_begin(), |used| Arc::ptr_eq(&used.entry, entry)).is_some()
+    }
+
+    /// The entry that was asked for last.
+    pub(crate) fn newest(&self) -> &Arc<Entry> {
+        &self.list[self.near].entry
+    }
+
+    pub(super) fn newest_mut(&mut self) -> &mut Use {
+        &mut self.list[self.near]
     }
 
     /// Notes a counted look-up that found or made `entry`.
@@ -51,16 +103,35 @@ impl Uses {
         used.kind = kind;
     }
 
+    /// The use of `entry` if it has been counted and not yet counted out.
+    pub(super) fn counted(&mut self, entry: &Arc<Entry>) -> Option<&mut Use> {
+        let index = self.find(entry.host_begin(), |used| used.counted > 0 && Arc::ptr_eq(&used.entry, entry))?;
+        Some(&mut self.list[index])
+    }
+
+    /// A use that has been counted and not yet counted out, of an entry that begins with `range` and holds all of it.
+    pub(super) fn counted_at(&mut self, range: HostRange) -> Option<&mut Use> {
+        let inside = |used: &Use| used.counted > 0 && Overlap::with_left(&used.entry, range) == Overlap::Inside;
+        let index = self.find(range.begin(), inside)?;
+        Some(&mut self.list[index])
+    }
+
     /// The first use that has been counted and not yet counted out, of an entry that is as asked.
-    pub(super) fn counted(&mut self, is: impl Fn(&Arc<Entry>) -> bool) -> Option<&mut Use> {
-        self.list.iter_mut().find(|used| used.counted > 0 && is(&used.entry))
+    pub(super) fn counted_as(&mut self, is: impl Fn(&Arc<Entry>) -> bool) -> Option<&mut Use> {
+        self.near = self.list.iter().position(|used| used.counted > 0 && is(&used.entry))?;
+        Some(&mut self.list[self.near])
     }
 
     /// Notes that a counted look-up of `entry` has been taken back.
     pub fn take_back(&mut self, entry: &Arc<Entry>) {
-        if let Some(used) = self.counted(|known| Arc::ptr_eq(known, entry)) {
+        if let Some(used) = self.counted(entry) {
             used.counted -= 1;
         }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     /// The entries.
@@ -68,8 +139,44 @@ impl Uses {
         self.list.iter().map(|used| &used.entry)
     }
 
-    /// All entries, each with the pin that this call has on it.
-    pub fn into_entries(self) -> impl Iterator<Item = Arc<Entry>> {
-        self.list.into_iter().map(|used| used.entry)
+    /// All entries, whose pins the table has taken. What is left is as new.
+    pub fn drain(&mut self) -> impl Iterator<Item = Arc<Entry>> {
+        self.near = 0;
+        self.by_begin.clear();
+        self.launched = false;
+        self.list.drain(..).map(|used| used.entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Origin, RefCounts};
+
+    fn entry(begin: usize) -> Arc<Entry> {
+        let counts = RefCounts::first(CountKind::Dynamic, false);
+        Arc::new(Entry::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Mapped, counts))
+    }
+
+    #[test]
+    fn many_uses_are_found_like_few() {
+        for count in [3, FEW, FEW + 1, 100] {
+            let (mut uses, entries): (_, Vec<_>) = (Uses::default(), (0..count).map(|n| entry(n * 16)).collect());
+            for entry in &entries {
+                uses.count(entry, CountKind::Dynamic, true);
+            }
+            for (n, entry) in entries.iter().enumerate().rev().step_by(3) {
+                assert!(uses.contain(entry) && Arc::ptr_eq(uses.newest(), entry));
+                let found = uses.counted_at(HostRange::new(n * 16, 4)).expect("counted");
+                assert!(Arc::ptr_eq(&found.entry, entry));
+                assert!(uses.counted_at(HostRange::new(n * 16, 9)).is_none());
+            }
+            assert_eq!(uses.list.len(), count);
+            assert!(!uses.contain(&entry(16)), "another entry at the same place");
+            uses.of(&entry(16));
+            assert!(uses.contain(&entries[1]));
+            assert_eq!(uses.drain().count(), count + 1);
+            assert!(uses.is_empty() && !uses.contain(&entries[1]));
+        }
     }
 }

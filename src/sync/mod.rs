@@ -15,6 +15,8 @@ use parking_lot as raw;
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
 // What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
+/// A lock that a model checker leaves alone, because no protocol hangs on it. Nothing else is locked while it is held.
+pub use parking_lot::Mutex as Unmodelled;
 pub use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64 as Counter, Ordering};
 pub use std::sync::{Arc, OnceLock};
 

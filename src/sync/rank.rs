@@ -13,17 +13,28 @@
 //! up, and nobody waits for an entry while the table is locked. The one entry lock that is taken under the table lock
 //! is that of an entry made there, which no other thread can have seen: it is taken without waiting.
 
-/// Place of a lock in the order.
+/// Place of a lock in the order; nothing in a release build, where every mapping would pay for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(u8, &'static str);
+pub struct Rank {
+    #[cfg(debug_assertions)]
+    place: (u8, &'static str),
+}
 
 impl Rank {
     /// The lock of one mapping entry.
-    pub const ENTRY: Self = Self(1, "entry");
+    pub const ENTRY: Self = Self::new(1, "entry");
     /// The lock of one call's queue.
-    pub const CALL: Self = Self(2, "call");
+    pub const CALL: Self = Self::new(2, "call");
     /// The lock of a device's mapping table.
-    pub const TABLE: Self = Self(3, "mapping table");
+    pub const TABLE: Self = Self::new(3, "mapping table");
+
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "see above"))]
+    const fn new(number: u8, name: &'static str) -> Self {
+        Self {
+            #[cfg(debug_assertions)]
+            place: (number, name),
+        }
+    }
 }
 
 #[cfg(debug_assertions)]
@@ -42,7 +53,10 @@ mod checked {
         let here = Location::caller();
         HELD.with(|held| {
             if let Some((other, there)) = held.iter().filter_map(Cell::get).find(|(other, _)| waits && *other >= rank) {
-                panic!("lock order: {} lock at {here} while holding the {} lock from {there}", rank.1, other.1);
+                panic!(
+                    "lock order: {} lock at {here} while holding the {} lock from {there}",
+                    rank.place.1, other.place.1
+                );
             }
             let free = held.iter().find(|slot| slot.get().is_none()).expect("no code path holds four locks");
             free.set(Some((rank, here)));

@@ -264,6 +264,38 @@ fn an_attachment_waits_for_the_copy_before() {
     assert_eq!(both.map(|side| waits(&side)), [1, 0]);
 }
 
+/// Where the copies among what a side asked of its plugin begin, from `target` on, and their sizes.
+fn copies<R>(outcome: &Outcome<R>, target: usize) -> Vec<(usize, i64)> {
+    let copy = |(_, event): &_| match event {
+        PluginCall::Submit { target: at, size, .. } => Some((at - target, *size)),
+        _ => None,
+    };
+    outcome.trace.iter().filter_map(copy).collect()
+}
+
+#[test]
+fn attached_pointers_are_left_out_of_copies() {
+    let mut session = Session::new();
+    let target = session.begin(0, CLAUSE, None)[0].value.target;
+    session.both(0, None, |side, call| side.attach(0, target + 4, LOW, call));
+    let again = |host, size| Begin { host, size, always: true, ..CLAUSE };
+    let both = session.begin(1, again(LOW, 16), None).map(|side| copies(&side, target));
+    assert_eq!(both, [vec![(0, 4), (12, 4)], vec![(0, 16)]]);
+    let both = session.begin(1, again(LOW + 8, 8), None).map(|side| copies(&side, target));
+    assert_eq!(both, [vec![(12, 4)], vec![(8, 8)]], "it reaches into the range");
+}
+
+#[test]
+fn only_what_is_mapped_is_copied() {
+    let mut session = Session::new();
+    let target = session.begin(0, CLAUSE, None)[0].value.target;
+    for (host, size, moved) in [(LOW + 8, 24, vec![(8, 8)]), (LOW + 8, 0, vec![])] {
+        let clause = Begin { host, size, always: true, implicit: true, ..CLAUSE };
+        let both = session.begin(0, clause, None).map(|side| copies(&side, target));
+        assert_eq!(both, [moved, vec![(8, size)]]);
+    }
+}
+
 #[test]
 fn present_waits_for_the_copy() {
     let mut session = Session::new();

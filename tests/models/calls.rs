@@ -3,7 +3,7 @@
 use super::checker::{Condvar, Mutex};
 use super::note;
 use super::world::{Kernel, WORD, World, plugin};
-use omptarget::device::{self, CopyIn, Device, Pin, TargetPointer};
+use omptarget::device::{self, CopyIn, Device, Handle, TargetPointer};
 use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange};
 
 use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS, Region};
@@ -69,24 +69,6 @@ impl Call {
     }
 }
 
-/// A handle that LLVM has got from a look-up, as the bridge gives and takes it.
-struct Handle<'d>(Option<Pin<'d>>);
-
-impl<'d> Handle<'d> {
-    fn new(pin: Option<Pin<'d>>) -> Self {
-        device::set_held(pin.as_ref().map_or(std::ptr::null(), |pin| Arc::as_ptr(pin)));
-        Self(pin)
-    }
-}
-
-impl Drop for Handle<'_> {
-    fn drop(&mut self) {
-        if let Some(pin) = &self.0 {
-            device::unset_held(Arc::as_ptr(pin));
-        }
-    }
-}
-
 impl Program {
     /// A program of so many tasks, on a device of its own.
     pub fn new(world: &Arc<World>, tasks: usize) -> Self {
@@ -144,18 +126,17 @@ impl Program {
     /// `target update to`, with the pointers that are attached there.
     pub fn update_to(&self, map: &Map) {
         let mut call = Call::new();
-        let (mut pointer, _) = self.look_up(map, false);
+        let (pointer, _) = self.look_up(map, false);
         let target = pointer.target;
-        let handle = Handle::new(pointer.entry.take());
         self.submit(target, map.host as *mut c_void, map.words, &mut call);
-        let attached = handle.0.as_ref().is_some_and(|entry| entry.may_contain_attached_pointers());
+        let attached = pointer.entry.as_ref().is_some_and(|entry| entry.may_contain_attached_pointers());
         let shadows = self.shadows.lock().expect("no thread panics with it");
         for (address, shadow) in shadows.range(map.host..map.host + map.words * WORD).filter(|_| attached) {
             let place = self.place(shadow.target);
             self.submit(target.wrapping_byte_add(address - map.host), place, 1, &mut call);
         }
         drop(shadows);
-        drop(handle);
+        Self::drop(pointer);
         self.synchronize(&mut call);
     }
 
@@ -253,7 +234,9 @@ impl Program {
         let entry = pointer.entry.as_ref().expect("a pointer is mapped or the model has failed");
         let mut shadows = self.shadows.lock().expect("no thread panics with it");
         note!("{:?} attach {address:x} to {target:x}, was {:x?}", device::caller(), shadows.get(&address));
-        if shadows.get(&address).is_some_and(|shadow| shadow.target == target) {
+        let known = shadows.get(&address).is_some_and(|shadow| shadow.target == target);
+        // The latter as the C++ face asks it.
+        if known && self.device.is_attached(address, target) {
             return;
         }
         shadows.insert(address, Shadow { host: self.host(address), target });
@@ -268,6 +251,13 @@ impl Program {
         let submitted = unsafe { self.device.submit_locked(entry, &mut transfer, to, from, WORD as i64, record) };
         let recorded = self.device.add_event(&mut transfer, record);
         self.check(submitted.is_ok() && recorded.is_ok(), "an attachment");
+    }
+
+    /// LLVM drops the handle on what it has looked up, as the bridge notes.
+    fn drop(pointer: TargetPointer<'_>) {
+        if let Some(Handle::Counted(entry)) = &pointer.entry {
+            device::unset_held(Arc::as_ptr(entry));
+        }
     }
 
     fn look_up(&self, map: &Map, update: bool) -> (TargetPointer<'_>, bool) {
@@ -286,10 +276,9 @@ impl Program {
     fn end(&self, maps: &[Map], call: &mut Call) {
         let mut release = Vec::new();
         for map in maps.iter().rev() {
-            let (mut pointer, last) = self.look_up(map, !map.member || map.pointer.is_some());
+            let (pointer, last) = self.look_up(map, !map.member || map.pointer.is_some());
             let target = pointer.target;
-            let handle = Handle::new(pointer.entry.take());
-            let Some(entry) = &handle.0 else { continue };
+            let Some(entry) = &pointer.entry else { continue };
             note!(
                 "{:?} end {:x} at {:x} last {last} {:?} left by {:?}",
                 device::caller(),
@@ -316,6 +305,7 @@ impl Program {
             if del_entry {
                 release.push(map.range());
             }
+            Self::drop(pointer);
         }
         self.synchronize(call);
         for range in release {
@@ -333,8 +323,7 @@ impl Program {
                 let host = shadows[&address].host;
                 self.world.host(address).store(host, SeqCst);
             }
-            // As the C++ face does it.
-            if goes && !self.device.is_taken_over(address) {
+            if goes {
                 shadows.remove(&address);
             }
         }

@@ -163,9 +163,58 @@ pub const UPDATE: Scenario = Scenario {
     expected: |_| POINTERS.to_vec(),
 };
 
+/// The tasks map the struct by a mapper, whose first component nobody counts: each copies it in, while the others' regions
+/// use the pointer in it.
+pub const MAPPER: Scenario = Scenario {
+    name: "a struct by a mapper",
+    memory: POINTERS,
+    around: &[],
+    task: |program, task| {
+        let [_, component, pointee] = whole(0);
+        program.target(&[component, pointee], Kernel::Deref(9));
+        if task > 0 {
+            return program.say_done();
+        }
+        program.wait_for_others();
+        program.exit(&[Map { delete: true, ..whole(0)[0] }]);
+    },
+    expected: |_| POINTERS.to_vec(),
+};
+
+/// The last to leave a struct has mapped one member only, so that LLVM's list keeps the pointer beside it. Then the struct
+/// is mapped again, while what the pointer points to is where it was.
+pub const OUTLIVED: Scenario = Scenario {
+    name: "a struct that a member outlives",
+    memory: POINTERS,
+    around: &[Map { host: P, ..TO }],
+    task: |program, _| {
+        let member = [Map { host: S + WORD, ..TO }];
+        for _ in 0..2 {
+            program.target(&whole(0), Kernel::Deref(9));
+            program.enter(&whole(0));
+            program.enter(&member);
+            program.exit(&whole(0));
+            program.exit(&member);
+        }
+    },
+    expected: |_| POINTERS.to_vec(),
+};
+
 /// All of them.
-pub const ALL: [Scenario; 10] =
-    [READERS, ADDERS, ADDERS_AGAIN, DELETE, STRUCTS, MEMBERS, ATTACHED, ATTACHED_THERE, THROUGH, UPDATE];
+pub const ALL: [Scenario; 12] = [
+    READERS,
+    ADDERS,
+    ADDERS_AGAIN,
+    DELETE,
+    STRUCTS,
+    MEMBERS,
+    ATTACHED,
+    ATTACHED_THERE,
+    THROUGH,
+    UPDATE,
+    MAPPER,
+    OUTLIVED,
+];
 
 impl Scenario {
     /// One execution with so many tasks.

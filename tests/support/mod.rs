@@ -15,7 +15,7 @@
 //! | `stock` | prose: what LLVM's own core does; begins with `the same` where it passes too |
 //! | `differs` | prose: why the log differs from that of LLVM's core; without it the two are equal |
 //! | `plugin` | `sync`: a program in `failures/` that wants the plugin without queues and events |
-//! | `pointers` | `yes`: copies of structs with attached pointers come back, which the Rust core leaves out |
+//! | `pointers` | `yes`: structs with attached pointers are copied, which the Rust core leaves out of the copies |
 //! | `fails` | `never`: a program in `failures/` whose failing function is not called |
 
 #![allow(dead_code, reason = "each of the tests uses its part")]

@@ -18,7 +18,7 @@ impl Table {
     fn joins(&mut self, request: &BeginRequest, caller: Caller) -> (Overlap, Begin) {
         let mut uses = Uses::default();
         let answer = self.begin(request, caller, &mut uses);
-        finish(uses);
+        self.finish(&uses);
         answer
     }
 
@@ -28,16 +28,17 @@ impl Table {
 
     fn inserts(&mut self, request: &BeginRequest, target: usize) -> Arc<Entry> {
         let mut uses = Uses::default();
-        let entry = self.insert(request, target, &mut uses);
-        finish(uses);
+        let entry = self.makes(request, target, &mut uses);
+        self.finish(&uses);
         entry
     }
-}
 
-/// A call is synchronised.
-fn finish(uses: Uses) {
-    for entry in uses.into_entries() {
-        entry.unpin();
+    fn makes(&mut self, request: &BeginRequest, target: usize, uses: &mut Uses) -> Arc<Entry> {
+        let counts = RefCounts::first(request.kind, false);
+        let entry = Entry::new(request.range, request.base, target, request.name, Origin::Mapped, counts);
+        let entry = Arc::new(entry);
+        assert!(self.insert(&entry, request, Changes(self.changes), uses));
+        entry
     }
 }
 
@@ -74,7 +75,7 @@ fn table(ranges: &[(usize, i64)]) -> Table {
     let mut table = Table::default();
     for (begin, size) in ranges {
         let request = clause(*begin, *size);
-        assert!(matches!(table.begins(&request), (Overlap::None, Begin::Create)));
+        assert!(matches!(table.begins(&request), (Overlap::None, Begin::Create(_))));
         table.inserts(&request, begin + 0x10000);
     }
     table
@@ -185,7 +186,7 @@ fn unified_memory_uses_the_host_unless_mapped_or_close() {
     assert!(matches!(t.begins(&unified(100, 8)).1, Begin::Exists { .. }));
     assert!(matches!(t.begins(&unified(300, 8)).1, Begin::Host));
     assert!(matches!(t.begins(&unified(300, 0)).1, Begin::Nothing));
-    assert!(matches!(t.begins(&BeginRequest { close: true, ..unified(300, 8) }).1, Begin::Create));
+    assert!(matches!(t.begins(&BeginRequest { close: true, ..unified(300, 8) }).1, Begin::Create(_)));
     assert!(matches!(t.ends(&EndRequest { unified: true, ..exit(300, 8) }).1, End::Host));
     assert!(matches!(t.ends(&exit(300, 8)).1, End::Nothing));
 }
@@ -342,7 +343,7 @@ fn the_one_who_took_over_is_last_in_turn() {
 fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
     let mut t = Table::default();
     let (mut slow, mut joiner) = (Uses::default(), Uses::default());
-    let entry = t.insert(&clause(100, 50), 0x7000, &mut slow);
+    let entry = t.makes(&clause(100, 50), 0x7000, &mut slow);
     let range = exit(100, 50).range;
     found(&mut t, &exit(100, 50));
     assert!(matches!(t.release(range, Dynamic, ME).1, Released::Kept));
@@ -350,11 +351,11 @@ fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
     assert_eq!((last, counts.dynamic()), (false, Count(1)), "nobody counts it out, nor is last");
     let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut joiner) else { panic!() };
     assert_eq!((counts.dynamic(), is_new), (Count(1), false));
-    assert!(!entry.unpin() && !t.remove_left(&entry), "somebody has joined");
+    assert!(t.finish(&slow).is_empty(), "somebody has joined");
     assert!(matches!(t.end(&exit(100, 50), OTHER, None).1, End::Found { last: true, .. }));
     assert!(matches!(t.release(range, Dynamic, OTHER).1, Released::Kept), "its own call is not done");
-    assert!(entry.unpin() && t.remove_left(&entry), "the last one removes it");
-    assert!(t.is_empty() && !t.remove_left(&entry));
+    assert!(Arc::ptr_eq(&t.finish(&joiner)[0], &entry), "the last one removes it");
+    assert!(t.is_empty());
 }
 
 #[test]
@@ -393,7 +394,7 @@ fn delete_takes_the_mapping_out_at_once() {
     assert!(found(&mut t, &delete).0);
     assert!(t.is_empty());
     let again = t.joins(&clause(100, 50), OTHER).1;
-    assert!(matches!(again, Begin::Create), "a later map copies afresh");
+    assert!(matches!(again, Begin::Create(_)), "a later map copies afresh");
     t.inserts(&clause(100, 50), 0x7000);
     let (_, Released::Removed(old)) = t.release(delete.range, Dynamic, ME) else { panic!() };
     assert_eq!(old.target_begin(), 100 + 0x10000);
@@ -414,7 +415,7 @@ fn members_are_as_new_as_the_call_found_their_struct() {
     let mut t = Table::default();
     let (mut maker, mut joiner) = (Uses::default(), Uses::default());
     let member = BeginRequest { update: false, ..clause(110, 8) };
-    t.insert(&clause(100, 50), 0x7000, &mut maker);
+    t.makes(&clause(100, 50), 0x7000, &mut maker);
     t.begin(&clause(100, 50), OTHER, &mut joiner);
     let mut is_new = |caller, uses: &mut Uses| match t.begin(&member, caller, uses).1 {
         Begin::Exists { is_new, .. } => is_new,
@@ -425,10 +426,24 @@ fn members_are_as_new_as_the_call_found_their_struct() {
 }
 
 #[test]
+fn who_makes_a_mapping_without_counting_does_not_leave_it() {
+    let mut t = Table::default();
+    let mut uses = Uses::default();
+    let component = BeginRequest { update: false, ..clause(100, 50) };
+    let entry = t.makes(&component, 0x7000, &mut uses);
+    assert!(matches!(t.begin(&component, ME, &mut uses).1, Begin::Exists { is_new: true, .. }));
+    uses.launched = true;
+    let end = EndRequest { update: false, ..exit(100, 50) };
+    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, leaving: false, .. }));
+    t.finish(&uses);
+    assert!(entry.leaving().is_none(), "anybody may delete it");
+}
+
+#[test]
 fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     let mut t = Table::default();
     let (mut first, mut second) = (Uses::default(), Uses::default());
-    t.insert(&clause(100, 50), 0x7000, &mut first);
+    t.makes(&clause(100, 50), 0x7000, &mut first);
     t.begin(&clause(100, 50), OTHER, &mut second);
     (first.launched, second.launched) = (true, true);
     let member = EndRequest { update: false, ..exit(110, 8) };
@@ -448,7 +463,7 @@ fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
 fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
     let mut t = Table::default();
     let mut uses = Uses::default();
-    t.insert(&clause(100, 50), 0x7000, &mut uses);
+    t.makes(&clause(100, 50), 0x7000, &mut uses);
     uses.launched = true;
     let ends = |t: &mut Table, request: &EndRequest, uses: &mut Uses| match t.end(request, ME, Some(uses)).1 {
         End::Found { last, counts, .. } => (last, counts.dynamic()),
@@ -465,7 +480,7 @@ fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
 fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     let mut t = Table::default();
     let (mut first, mut second) = (Uses::default(), Uses::default());
-    t.insert(&clause(100, 50), 0x7000, &mut first);
+    t.makes(&clause(100, 50), 0x7000, &mut first);
     first.launched = true;
     let member = EndRequest { update: false, ..exit(110, 8) };
     assert!(matches!(t.end(&member, ME, Some(&mut first)).1, End::Found { last: true, .. }));
@@ -473,27 +488,38 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     t.begin(&clause(100, 50), OTHER, &mut second);
     second.launched = true;
     assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found { last: true, .. }));
-    finish(second);
+    t.finish(&second);
+    drop(second);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept), "the first call still uses it");
     let entry = Arc::clone(t.exact(100).unwrap());
     t.remove(&entry);
     let later = t.inserts(&clause(100, 50), 0x8000);
     for request in [member, exit(100, 50)] {
-        let (_, End::Found { entry, last, .. }) = t.end(&request, ME, Some(&mut first)) else { panic!() };
-        assert!(!last && !Arc::ptr_eq(&entry, &later));
+        let (_, End::Found { entry: None, last, .. }) = t.end(&request, ME, Some(&mut first)) else { panic!() };
+        assert!(!last && !Arc::ptr_eq(first.newest(), &later));
     }
     assert_eq!(later.counts().dynamic(), Count(1), "somebody else's");
     assert!(later.leaving().is_none());
 }
 
 #[test]
-fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
-    let mut t = table(&[(100, 50)]);
-    found(&mut t, &exit(100, 50));
-    assert!(!t.is_taken_over(108, ME));
-    t.joins(&clause(100, 50), OTHER);
-    assert!(t.is_taken_over(108, ME));
-    assert!(!t.is_taken_over(300, ME), "where nothing is mapped there is nobody");
+fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
+    let t = table(&[(100, 50)]);
+    let entry = t.exact(100).unwrap();
+    let mut transfer = entry.transfer().lock();
+    transfer.attach(8, 0x9000);
+    transfer.attach(16, 0x9000);
+    let parts = |begin, size| {
+        let parts = entry.parts(HostRange::new(begin, size), &transfer);
+        Vec::from_iter(parts.map(|part| (part.start, part.end)))
+    };
+    assert_eq!(parts(100, 50), [(0, 8), (24, 50)]);
+    assert_eq!(parts(112, 14), [(24, 26)], "a pointer reaches in");
+    assert_eq!(parts(108, 12), [], "one reaches out");
+    assert_eq!(parts(140, 0), [], "nothing of nothing");
+    assert_eq!(parts(90, 12), [(0, 2)], "nothing is mapped before");
+    assert_eq!(parts(130, -1), [(30, 50)], "nor after");
+    assert!(parts(40, 10).is_empty() && parts(150, 10).is_empty());
 }
 
 /// A known limit: nothing tells a member's look-up at the end of a data region from that of an update, so that it is
@@ -502,7 +528,7 @@ fn a_pointer_in_a_mapping_that_was_taken_over_is_kept() {
 fn members_at_the_end_of_a_data_region_are_decided_one_by_one() {
     let mut t = Table::default();
     let (mut first, mut second) = (Uses::default(), Uses::default());
-    t.insert(&clause(100, 50), 0x7000, &mut first);
+    t.makes(&clause(100, 50), 0x7000, &mut first);
     t.begin(&clause(100, 50), OTHER, &mut second);
     let member = EndRequest { update: false, ..exit(110, 8) };
     let ends = |t: &mut Table, request: &EndRequest, caller| match t.end(request, caller, None).1 {
