@@ -6,9 +6,11 @@
 
 pub mod instructions;
 
+mod machine;
 mod plot;
 mod table;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -138,6 +140,8 @@ struct Filling {
 struct Measured {
     rows: Vec<Row>,
     fillings: Vec<Filling>,
+    /// Which part of the machine's processor time other programs had meanwhile, if that is known.
+    others: Option<f64>,
 }
 
 /// Where the files go when nothing else is asked for.
@@ -175,9 +179,11 @@ fn measure(options: &Options) -> Result<Measured> {
     let cores = options.cores.list();
     let program = Program::build(cores, options.debug_output)?;
     let mut measured = Measured::default();
+    let before = machine::ticks();
     for &size in &options.sizes {
         measure_size(options, &program, size, &mut measured)?;
     }
+    measured.others = before.zip(machine::ticks()).map(|(before, after)| machine::others(before, after));
     Ok(measured)
 }
 
@@ -266,15 +272,15 @@ impl Program {
     fn command(&self, libs: &Libs, size: usize) -> Command {
         let folders = [self.dir.path().to_owned(), libs.dir.clone()];
         let mut command = program::command_in(&self.dir.path().join("bench"), &folders);
-        adjust(&mut command);
+        adjust(&mut command, std::env::vars_os().map(|(name, _)| name));
         command.arg(size.to_string());
         command
     }
 }
 
 /// Nothing of the environment changes what is measured, and what fails is not measured.
-fn adjust(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
+fn adjust(command: &mut Command, environment: impl Iterator<Item = OsString>) {
+    for name in environment {
         let text = name.to_string_lossy();
         if ["OMP_", "LIBOMP", "KMP_"].iter().any(|start| text.starts_with(start)) {
             command.env_remove(&name);
@@ -410,6 +416,8 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -453,6 +461,21 @@ mod tests {
         assert_eq!(message, "the bench on the rust core ended too early (exit status: 3): Libomptarget error: no");
         let message = shell("echo 17").err().expect("not ready").to_string();
         assert_eq!(message, "the bench says \"17\\n\" in place of being ready");
+    }
+
+    #[test]
+    fn the_bench_gets_no_setting_of_the_runtimes() {
+        let mut command = Command::new("bench");
+        let environment = ["LIBOMPTARGET_DEBUG", "LIBOMPTARGET_INFO", "HOME", "OMP_TARGET_OFFLOAD", "KMP_AFFINITY"];
+        adjust(&mut command, environment.into_iter().map(OsString::from));
+        let set = command.get_envs().map(|(name, value)| (name.to_str(), value.and_then(OsStr::to_str)));
+        let expected = [
+            ("KMP_AFFINITY", None),
+            ("LIBOMPTARGET_DEBUG", None),
+            ("LIBOMPTARGET_INFO", None),
+            ("OMP_TARGET_OFFLOAD", Some("mandatory")),
+        ];
+        assert!(set.eq(expected.map(|(name, value)| (Some(name), value))), "{command:?}");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(super) fn text(measured: &Measured) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text += "\nns: an operation's, median; one thread's by its processor time. ratio: stock / rust, median of the pairs'.\n";
+    if let Some(others) = measured.others {
+        let _ = writeln!(text, "Other programs had {:.0} % of the machine's processor time meanwhile.", others * 100.0);
+    }
     text += &threads(measured);
     text += &memory(measured);
     text += &verdict(measured);
@@ -152,6 +155,7 @@ mod tests {
         Measured {
             rows: vec![row(1, 600.0, 400.0), row(2, 600.0, 800.0)],
             fillings: vec![filling(Core::Stock, 176.0), filling(Core::Rust, 180.0)],
+            others: Some(0.018),
         }
     }
 
@@ -163,6 +167,7 @@ new          10,000       1       600       400   1.50  1.50 to 1.50    1.2
 new          10,000       2       600       800   0.75  0.75 to 0.75      2
 
 ns: an operation's, median; one thread's by its processor time. ratio: stock / rust, median of the pairs'.
+Other programs had 2 % of the machine's processor time meanwhile.
 
 Work that two threads do, in times that of one:
     new          10,000  stock 1.00, rust 0.50
