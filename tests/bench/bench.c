@@ -217,6 +217,22 @@ static void *work(void *argument) {
   return NULL;
 }
 
+// Whether all is mapped once that was at first, and nothing else, as far as a few tell.
+static void check(size_t threads, uint64_t seed) {
+  for (size_t i = 0; i < threads * OWN; ++i)
+    if (omp_target_is_present(&own_blocks[i], 0))
+      fail("a fresh mapping is left");
+  for (int i = 0; i < 100; ++i) {
+    block *mapped = live(below(count, &seed));
+    if (omp_target_is_present(mapped + 1, 0))
+      fail("a mapping between others is left");
+    leave_one(mapped);
+    if (omp_target_is_present(mapped, 0))
+      fail("a mapping has been counted and not counted out");
+    enter_one(mapped);
+  }
+}
+
 static void piece(size_t scenario, size_t threads, size_t operations, uint64_t seed) {
   static struct worker workers[MAX_THREADS];
   pthread_t ids[MAX_THREADS];
@@ -241,6 +257,7 @@ static void piece(size_t scenario, size_t threads, size_t operations, uint64_t s
     cpu += workers[i].cpu;
   }
   pthread_barrier_destroy(&barrier);
+  check(threads, workers[0].seed);
   printf("%llu %llu\n", (unsigned long long)(end - start), (unsigned long long)cpu);
   fflush(stdout);
 }
