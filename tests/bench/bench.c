@@ -95,8 +95,8 @@ typedef struct {
 } block;
 
 static size_t count;
-static block *blocks;                 // 2 * count
-static block *own_blocks;             // MAX_THREADS * OWN, behind all others
+static block *blocks;     // 2 * count
+static block *own_blocks; // MAX_THREADS * OWN, behind all others
 static block *live(size_t number) { return &blocks[2 * number]; }
 
 static char region; // its address is the target region's name
@@ -118,18 +118,14 @@ static void leave(int32_t count, void **bases, void **begins, int64_t *sizes, in
   __tgt_target_data_end_mapper(NULL, 0, count, bases, begins, sizes, types, NULL, NULL);
 }
 
-static void enter_one(void *address) {
-  enter(1, &address, &address, &(int64_t){SIZE}, &(int64_t){TO});
-}
+static void enter_one(void *address) { enter(1, &address, &address, &(int64_t){SIZE}, &(int64_t){TO}); }
 
-static void leave_one(void *address) {
-  leave(1, &address, &address, &(int64_t){SIZE}, &(int64_t){FROM});
-}
+static void leave_one(void *address) { leave(1, &address, &address, &(int64_t){SIZE}, &(int64_t){FROM}); }
 
 static block *own(struct worker *w, size_t i) { return &own_blocks[w->number * OWN + i % OWN]; }
 
 // Enter and exit of a fresh mapping in a place of the thread's own.
-static void new(struct worker *w) {
+static void fresh(struct worker *w) {
   for (size_t i = 0; i < w->operations; ++i) {
     enter_one(own(w, i));
     leave_one(own(w, i));
@@ -199,7 +195,7 @@ static void attach(struct worker *w) {
 static const struct scenario {
   const char *name;
   void (*run)(struct worker *);
-} scenarios[] = {{"new", new},         {"between", between}, {"reuse", reuse},
+} scenarios[] = {{"new", fresh},       {"between", between}, {"reuse", reuse},
                  {"present", present}, {"launch", launch},   {"attach", attach}};
 
 // All of a thread's operations; instructions are counted in here, so it must stay a function with this name.
@@ -242,8 +238,12 @@ static void piece(size_t scenario, size_t threads, size_t operations, uint64_t s
     uint64_t own_seed = seed * MAX_THREADS + i + 1;
     for (int j = 0; j < 8; ++j) // neighbouring seeds begin alike
       next(&own_seed);
-    workers[i] = (struct worker){.scenario = scenario, .operations = operations, .seed = own_seed, .number = i,
-                                 .threads = threads, .barrier = threads > 1 ? &barrier : NULL};
+    workers[i] = (struct worker){.scenario = scenario,
+                                 .operations = operations,
+                                 .seed = own_seed,
+                                 .number = i,
+                                 .threads = threads,
+                                 .barrier = threads > 1 ? &barrier : NULL};
   }
   for (size_t i = 1; i < threads; ++i)
     if (pthread_create(&ids[i], NULL, work, &workers[i]) != 0)
