@@ -102,7 +102,7 @@ static block *live(size_t number) { return &blocks[2 * number]; }
 static char region; // its address is the target region's name
 
 struct worker {
-  char scenario;
+  _Alignas(128) char scenario; // no two threads write to one line of the cache
   size_t operations;
   uint64_t seed;
   size_t number, threads;
