@@ -23,16 +23,11 @@ use crate::{artifact, paths, plugin, process, progress, setup};
 const SOURCES: [&str; 6] = ["api", "device", "interface", "interop", "omptarget", "rtl"];
 
 /// As LLVM's own release build compiles them, with the debug output that a release leaves out.
-pub(crate) const FLAGS: [&str; 8] = [
-    "-std=c++14",
-    "-O3",
-    "-DNDEBUG",
-    "-DOMPTARGET_DEBUG",
-    "-fPIC",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-fvisibility=default",
-];
+pub(crate) const FLAGS: [&str; 8] =
+    ["-std=c++14", "-O3", "-DNDEBUG", DEBUG_OUTPUT, "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=default"];
+
+/// Lets LLVM's sources write their debug output where it is asked for.
+const DEBUG_OUTPUT: &str = "-DOMPTARGET_DEBUG";
 
 /// What a shared library needs of the system, in the order of `rustc --print native-static-libs` for the Rust core.
 const SYSTEM_LIBS: [&str; 2] = ["-ldl", "-lpthread"];
@@ -51,6 +46,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Take a tree that is not as released.
     pub allow_patched: bool,
+    /// Leave LLVM's debug output out, as a release of LLVM's does.
+    pub release: bool,
 }
 
 /// A built `libomptarget.so` and what it was built from.
@@ -62,6 +59,7 @@ pub struct Libs {
     pub core: Core,
     /// The tree that the other sources came from.
     pub tree: Tree,
+    release: bool,
     headers: BTreeMap<String, Vec<PathBuf>>,
     static_library: Option<PathBuf>,
 }
@@ -77,12 +75,22 @@ pub fn default_out(parts: Parts) -> PathBuf {
 /// Like [`build`] into the default directory, from the tree that was last used there. Cheap when nothing has changed.
 pub fn ensure(parts: impl Into<Parts>) -> Result<Libs> {
     let parts = parts.into();
-    let mut options = Options::default();
-    if let Ok(record) = fs::read_to_string(default_out(parts).join(RECORD)) {
+    build_again(parts, default_out(parts), false)
+}
+
+/// A core without LLVM's debug output, which costs time also where nobody asks for it: what is measured.
+pub fn ensure_release(core: Core) -> Result<Libs> {
+    build_again(core.into(), paths::out_root().join("14").join(format!("{core}-release")), true)
+}
+
+fn build_again(parts: Parts, out: PathBuf, release: bool) -> Result<Libs> {
+    let mut options = Options { release, ..Options::default() };
+    if let Ok(record) = fs::read_to_string(out.join(RECORD)) {
         let value = |key: &str| record.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         options.llvm = value("llvm ").filter(|dir| Path::new(dir).is_dir()).map(str::to_owned);
         options.allow_patched = options.llvm.is_some() && value("allow-patched ") == Some("true");
     }
+    options.out = Some(out);
     build(parts, &options)
 }
 
@@ -105,7 +113,8 @@ pub fn build(parts: Parts, options: &Options) -> Result<Libs> {
         Core::Rust => Some(rust_library()?),
         Core::Stock => None,
     };
-    let plan = Plan { core, compiler, tree, rust, llvm: options.llvm.clone(), allow_patched: options.allow_patched };
+    let Options { llvm, allow_patched, release, .. } = options.clone();
+    let plan = Plan { core, compiler, tree, rust, llvm, allow_patched, release };
     if !plan.is_fresh(&out) {
         // The same core beside the other plugin need not be compiled again.
         let twin = [Core::Rust, Core::Stock].map(|plugin| default_out(Parts { core, plugin }));
@@ -145,7 +154,7 @@ impl Libs {
 
     /// How the objects were compiled, flags and include directories, so that a test's harness fits them.
     pub fn compile_args(&self) -> Vec<OsString> {
-        compile_args(self.core, &self.tree)
+        compile_args(self.core, &self.tree, self.release)
     }
 
     /// What else has to be linked with the objects: the Rust library, and libraries of the system.
@@ -155,14 +164,15 @@ impl Libs {
     }
 }
 
-fn compile_args(core: Core, tree: &Tree) -> Vec<OsString> {
+fn compile_args(core: Core, tree: &Tree, release: bool) -> Vec<OsString> {
     let mut dirs = Vec::new();
     if core == Core::Rust {
         // Ahead of LLVM's, so that our device.h is read in place of LLVM's.
         dirs.extend([paths::root().join("include/llvm14"), paths::root().join("include")]);
     }
     dirs.extend([tree.libomptarget().join("include"), tree.libomptarget().join("src")]);
-    let mut args = FLAGS.map(OsString::from).to_vec();
+    let flags = FLAGS.into_iter().filter(|flag| !(release && *flag == DEBUG_OUTPUT));
+    let mut args = flags.map(OsString::from).collect::<Vec<_>>();
     for dir in dirs {
         args.extend(["-I".into(), dir.into_os_string()]);
     }
@@ -184,6 +194,7 @@ struct Plan {
     rust: Option<RustLibrary>,
     llvm: Option<String>,
     allow_patched: bool,
+    release: bool,
 }
 
 impl Plan {
@@ -195,7 +206,7 @@ impl Plan {
     }
 
     fn compile_args(&self, name: &str) -> Vec<OsString> {
-        let mut args = compile_args(self.core, &self.tree);
+        let mut args = compile_args(self.core, &self.tree, self.release);
         if let Some(rust) = self.rust.as_ref().filter(|_| name == "device") {
             args.extend(["-I".into(), rust.headers.clone().into_os_string()]);
         }
@@ -286,7 +297,7 @@ impl Plan {
             headers.insert(name.to_owned(), parse_dependencies(&text));
         }
         let static_library = self.rust.as_ref().map(|rust| rust.archive.clone());
-        Ok(Libs { dir, core: self.core, tree: self.tree.clone(), headers, static_library })
+        Ok(Libs { dir, core: self.core, tree: self.tree.clone(), release: self.release, headers, static_library })
     }
 
     /// Makes sure that no object of the Rust core knows LLVM's `device.h`: two layouts of one class in one library
@@ -398,6 +409,7 @@ mod tests {
             rust: None,
             llvm: None,
             allow_patched: false,
+            release: false,
         };
         for name in SOURCES {
             fs::write(src.join(name).with_extension("cpp"), "x").expect("a source");
@@ -415,13 +427,14 @@ mod tests {
     #[test]
     fn a_build_is_fresh_until_an_input_an_output_or_a_flag_changes() {
         type Change = fn(&Path, &mut Plan);
-        let changes: [(&str, Change, bool); 6] = [
+        let changes: [(&str, Change, bool); 7] = [
             ("nothing", |_, _| {}, true),
             ("an unrelated file", |dir, _| fs::write(dir.join("other.h"), "y").expect("a file"), true),
             ("a header", |dir, _| fs::write(dir.join("header.h"), "yy").expect("a file"), false),
             ("a lost input", |dir, _| fs::remove_file(dir.join("header.h")).expect("a file"), false),
             ("a lost output", |dir, _| fs::remove_file(dir.join("out/obj/rtl.o")).expect("a file"), false),
             ("an option", |_, plan| plan.allow_patched = true, false),
+            ("the debug output", |_, plan| plan.release = true, false),
         ];
         for (what, change, fresh) in changes {
             let dir = tempfile::tempdir().expect("a temporary directory");

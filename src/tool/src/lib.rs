@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod artifact;
+pub mod bench;
 pub mod build;
 pub mod calls;
 pub mod core;

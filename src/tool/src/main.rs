@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
+use omptarget_tool::bench::Scenario;
 use omptarget_tool::core::{Core, Parts};
 use omptarget_tool::lit::{self, Cores, Device};
 use omptarget_tool::logdiff::{self, Sides};
 use omptarget_tool::{
-    abi, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, stress, test, wrap,
+    abi, bench, build, demo, doctor, emulator, gpu, install, paths, program, retarget, setup, stress, test, wrap,
 };
 
 /// Builds, runs, tests and compares LLVM's OpenMP offload runtime with its Rust core.
@@ -247,6 +248,52 @@ Examples:
         #[arg(last = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Measure what libomptarget itself costs with each core, on a plugin that does nothing
+    #[command(after_help = "\
+Both cores do the same work in turn; a ratio is the median of the pairs'. On a machine that does nothing else it takes some
+three minutes. Instructions, unlike times, are the same in every run: the exit code is 1 if ours are more than LLVM's, or
+more than tests/bench/instructions.csv allows.
+Examples:
+  omptarget bench
+  omptarget bench --scenario launch,reuse --size 10000 --threads 1
+  omptarget bench --instructions")]
+    Bench {
+        /// Which cores are measured
+        #[arg(long, value_enum, default_value = "both")]
+        core: Cores,
+        /// How often each is measured
+        #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..))]
+        pairs: u16,
+        /// What is done [default: all]
+        #[arg(long, value_enum, value_delimiter = ',', hide_default_value = true, default_values_t = Scenario::ALL)]
+        scenario: Vec<Scenario>,
+        /// Live mappings
+        #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100,10000,1000000",
+              value_parser = clap::value_parser!(u32).range(64..=100_000_000))]
+        size: Vec<u32>,
+        /// Threads that do it at the same time
+        #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8",
+              value_parser = clap::value_parser!(u16).range(1..=64))]
+        threads: Vec<u16>,
+        /// About how long each piece of work takes
+        #[arg(long, value_name = "MS", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+        millis: u32,
+        /// With LLVM's debug output compiled in, as `build` does and a release of LLVM's does not
+        #[arg(long)]
+        debug_output: bool,
+        /// Where the files go [default: target/omptarget/14/bench]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Count instructions, under valgrind
+        #[arg(long, conflicts_with_all = TIMING)]
+        instructions: bool,
+        /// Count instructions, and record how many ours are now
+        #[arg(long, conflicts_with_all = TIMING)]
+        record: bool,
+        /// Count instructions, and leave what valgrind says of each function there, for callgrind_annotate
+        #[arg(long, value_name = "DIR", conflicts_with_all = TIMING)]
+        profile: Option<PathBuf>,
+    },
     /// Check everything that CI checks
     #[command(after_help = "\
 Ends with `N passed, N failed`: tests of cargo, tests of LLVM's on each core, programs whose logs are compared, and one
@@ -265,6 +312,9 @@ for each step without such a count. The exit code is 1 when any failed.")]
         program: Vec<OsString>,
     },
 }
+
+/// What `bench` takes for times.
+const TIMING: [&str; 8] = ["core", "pairs", "scenario", "size", "threads", "millis", "debug_output", "out"];
 
 /// What `cc` and `c++` take.
 #[derive(clap::Args)]
@@ -300,7 +350,7 @@ fn run(cli: Cli) -> Result<bool> {
     };
     match command {
         Command::Build { llvm, parts, out, allow_patched } => {
-            let libs = build::build(parts, &build::Options { llvm, out, allow_patched })?;
+            let libs = build::build(parts, &build::Options { llvm, out, allow_patched, release: false })?;
             println!("{} is ready: LLVM {}, {parts}", libs.library().display(), paths::LLVM_VERSION);
         }
         Command::Run { parts, emulated, program } => return exec(parts, emulated, &program),
@@ -343,6 +393,21 @@ fn run(cli: Cli) -> Result<bool> {
             let info = info.map(|bits| ("LIBOMPTARGET_INFO".to_owned(), bits.to_string()));
             let env: Vec<_> = info.into_iter().chain(env).collect();
             return logdiff::report(sides(plugins), &file.context("no file given")?, &flag, &args, &env);
+        }
+        Command::Bench { instructions, record, profile, .. } if instructions || record || profile.is_some() => {
+            return Ok(bench::instructions::report(record, profile.as_deref())?.0);
+        }
+        Command::Bench { core, pairs, scenario, size, threads, millis, debug_output, out, .. } => {
+            bench::report(&bench::Options {
+                cores: core,
+                pairs: pairs.into(),
+                scenarios: scenario,
+                sizes: size.into_iter().map(usize::try_from).collect::<Result<_, _>>()?,
+                threads: threads.into_iter().map(usize::from).collect(),
+                millis: millis.into(),
+                debug_output,
+                out,
+            })?;
         }
         Command::Test => return test::report(),
         Command::CompareRun { modes, records, test, program } => {

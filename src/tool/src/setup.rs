@@ -44,7 +44,7 @@ pub struct Requirement {
 }
 
 /// Everything beyond Rust, gcc and libc6-dev.
-pub const REQUIREMENTS: [Requirement; 13] = [
+pub const REQUIREMENTS: [Requirement; 14] = [
     Requirement {
         package: "clang-14",
         purpose: "compiles LLVM's sources and offload programs",
@@ -86,6 +86,11 @@ pub const REQUIREMENTS: [Requirement; 13] = [
         package: "libelf-dev",
         purpose: "LLVM's own CMake build: the host plugin, and zlib for its profiling",
         signs: &[Sign::File("/usr/include/libelf.h"), Sign::File("/usr/include/zlib.h")],
+    },
+    Requirement {
+        package: "valgrind",
+        purpose: "counts the instructions of both cores",
+        signs: &[Sign::Program("valgrind")],
     },
     Requirement { package: "python3", purpose: "runs lit", signs: &[Sign::Program("python3")] },
     Requirement {

@@ -12,7 +12,7 @@ use crate::core::{Core, Parts};
 use crate::lit::{self, Cores, Device};
 use crate::logdiff::{self, Sides};
 use crate::totals::Totals;
-use crate::{abi, build, doctor, gpu, paths, plugin, process, stress};
+use crate::{abi, bench, build, doctor, gpu, paths, plugin, process, stress};
 
 /// The line that each of cargo's test programs ends with.
 static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
@@ -23,7 +23,7 @@ static TEST_RESULT: LazyLock<Regex> = LazyLock::new(|| {
 /// A check: its heading, and what runs it.
 type Step = (&'static str, fn() -> Result<Totals>);
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("what the machine has", || Ok(Totals::one(doctor::report()?))),
     ("cargo fmt --check", || cargo(&["fmt", "--all", "--check"], &[])),
     ("cargo clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])),
@@ -38,6 +38,7 @@ const STEPS: [Step; 13] = [
     ("debug logs of both cores", || Ok(all_of(logdiff::suite(Sides::Cores, None)?))),
     ("logs and calls of CUDA plugins", || Ok(all_of(logdiff::suite(Sides::Plugins, None)?))),
     ("exported symbols", exported_symbols),
+    ("instructions of both cores", || Ok(all_of(bench::instructions::report(false, None)?))),
     ("programs for a GPU", || Ok(all_of(gpu::report(None, gpu::Arch::default())?))),
 ];
 
