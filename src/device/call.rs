@@ -358,6 +358,7 @@ impl CallRecord {
             self.id = next;
             self.queue.queue = null_mut();
             self.unfilled.clear();
+            self.uses.launched = false;
             let device = Arc::as_ptr(&self.device);
             // SAFETY: the record has a handle on the device, which has one on the record from now on, until it closes.
             unsafe { &(*device).idle }.put(self);

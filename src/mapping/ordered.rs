@@ -188,7 +188,7 @@ mod tests {
                 prop_assert_eq!(ordered.first(), plain.first().copied());
                 for limit in [0, address, 30, usize::MAX] {
                     prop_assert_eq!(ordered.last_up_to(limit), plain.range(..=limit).next_back().copied());
-                    let above = plain.range((Excluded(limit), Included(usize::MAX)).clone()).next().copied();
+                    let above = plain.range((Excluded(limit), Included(usize::MAX))).next().copied();
                     prop_assert_eq!(ordered.first_above(limit), above.filter(|_| limit < usize::MAX));
                     let odd = plain.iter().copied().find(|found| *found > limit && *found <= 50 && found % 2 == 1);
                     prop_assert_eq!(ordered.first_between(limit, 50, |found| found % 2 == 1), odd);

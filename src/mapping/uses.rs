@@ -146,11 +146,10 @@ impl Uses {
         self.list.iter().map(|used| &used.entry)
     }
 
-    /// All entries, whose pins the table has taken. What is left is as new.
+    /// All entries, whose pins the table has taken.
     pub fn drain(&mut self) -> impl Iterator<Item = Arc<Entry>> {
         self.near = 0;
         self.by_begin = None;
-        self.launched = false;
         self.list.drain(..).map(|used| used.entry)
     }
 }
