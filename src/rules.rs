@@ -35,6 +35,8 @@ pub enum Rule {
     NeededWaits,
     /// The end of a region counts out the mappings that its begin counted, and no later ones at the same place.
     CountOutOwn,
+    /// A region whose mapping somebody else counts out too often is last in turn all the same.
+    LastInTurn,
     /// A region comes after pointers that other calls attach to what it uses.
     AttachedBeforeLaunch,
     /// A copy from the host leaves pointers alone that have been attached on the device.
@@ -46,7 +48,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
@@ -61,6 +63,7 @@ impl Rule {
         Self::AttachedHere,
         Self::NeededWaits,
         Self::CountOutOwn,
+        Self::LastInTurn,
         Self::AttachedBeforeLaunch,
         Self::AttachedStay,
         Self::HostPointersStay,

@@ -297,7 +297,14 @@ impl Table {
         let answer = match found {
             Some(entry) if overlap == Overlap::Inside || !request.must_contain => {
                 let entry = Arc::clone(entry);
-                let left = entry.leaving().is_some_and(|other| other != caller);
+                let mut left = entry.leaving().is_some_and(|other| other != caller);
+                let counted_in = used.as_ref().is_some_and(|used| used.settled.is_none()) && self.holds(&entry);
+                if left && counted_in && !broken(Rule::LastInTurn) {
+                    // Somebody has counted out more than it had counted in, by listing an item twice: the count that is
+                    // left is this call's.
+                    entry.set_leaving(None);
+                    left = false;
+                }
                 let (last, action, counts) = match used {
                     Some(used) if used.settled.is_some() && request.update => Self::settled(&entry, used, caller),
                     Some(used) if launched && !request.update => Self::settle(&entry, used, caller),

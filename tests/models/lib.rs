@@ -111,7 +111,6 @@ mod loom_tests {
                 Rule::WaitBeforeUse,
                 Rule::RecordAfterCopy,
                 Rule::CopyBackAfterUsers,
-                Rule::MarkAndInherit,
                 Rule::PinUntilSynchronized,
                 Rule::NeededWaits,
             ],

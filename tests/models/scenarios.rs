@@ -93,6 +93,20 @@ pub const DELETE: Scenario = Scenario {
     expected: |_| vec![(X, 7)],
 };
 
+/// One task lists what it gives back twice, which counts it out twice, while the others' regions use it.
+pub const TWICE: Scenario = Scenario {
+    name: "one item twice in an exit data",
+    task: |program, task| {
+        if task > 0 {
+            return program.target(&[Map { host: X, ..TOFROM }], Kernel::Add(1));
+        }
+        program.enter(&[Map { host: X, ..TO }]);
+        program.target(&[Map { host: X, ..TOFROM }], Kernel::Add(1));
+        program.exit(&[Map { host: X, from: true, ..NONE }, Map { host: X, ..NONE }]);
+    },
+    ..ADDERS
+};
+
 /// Tasks map a struct with a pointer in it, and the host's pointer is as before at the end.
 pub const STRUCTS: Scenario = Scenario {
     name: "a struct and its pointer",
@@ -201,11 +215,12 @@ pub const OUTLIVED: Scenario = Scenario {
 };
 
 /// All of them.
-pub const ALL: [Scenario; 12] = [
+pub const ALL: [Scenario; 13] = [
     READERS,
     ADDERS,
     ADDERS_AGAIN,
     DELETE,
+    TWICE,
     STRUCTS,
     MEMBERS,
     ATTACHED,
