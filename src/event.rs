@@ -29,10 +29,13 @@ pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord)
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
-    match transfer.copied_back_by_another(record.call()) {
-        Some(other) if !broken(Rule::CopyAfterCopyBack) => order_after_calls(plugin, &[other], record),
-        _ => Ok(()),
-    }
+    if broken(Rule::CopyAfterCopyBack) { Ok(()) } else { order_after_copy_back(plugin, transfer, record) }
+}
+
+/// Makes the call's later work come after the newest copy back from an entry, whose lock is held.
+pub fn order_after_copy_back(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
+    let other = transfer.copied_back_by_another(record.call());
+    order_after_calls(plugin, other.as_slice(), record)
 }
 
 fn wait_for_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {

@@ -203,10 +203,9 @@ impl Device {
                     // SAFETY: the name is valid by this function's contract.
                     unsafe { report::variable_name(request.name) },
                 );
-                let moves = copy.to && (is_new || copy.always);
                 // SAFETY: the host range is valid by this function's contract.
-                unsafe { self.use_existing(entry, request, moves, record) }
-                    .map(|entry| TargetPointer::mapped(entry, range, is_new))
+                unsafe { self.use_existing(entry, request, is_new, copy, record) }
+                    .map(|(entry, is_new)| TargetPointer::mapped(entry, range, is_new))
             }
             Begin::Create => {
                 let target = self.shared.plugin.data_alloc(size, range.begin(), ALLOC_DEFAULT);
@@ -298,7 +297,7 @@ impl Device {
         copied
     }
 
-    /// Copies into a mapping that was there, or waits for the copy that is on its way.
+    /// Copies into a mapping that was there, or waits for the copy that is on its way. Says whether it is new after all.
     ///
     /// # Safety
     ///
@@ -307,10 +306,23 @@ impl Device {
         &'d self,
         entry: Pin<'d>,
         request: &BeginRequest,
-        moves: bool,
+        mut is_new: bool,
+        copy: CopyIn,
         record: &mut CallRecord,
-    ) -> Result<Pin<'d>, Refused> {
+    ) -> Result<(Pin<'d>, bool), Refused> {
         let mut transfer = entry.transfer().lock();
+        if !request.update {
+            // A mapper's first component, unless this call knows it: nothing but the calls in flight tells whether it is in
+            // use, and then the device may have newer data than the host.
+            let known = record.uses.of(&entry).made;
+            let unused = || broken(Rule::UsedIsNotNew) || transfer.users_beside(record.call()).is_empty();
+            is_new = known.unwrap_or_else(|| is_new && unused());
+            record.uses.of(&entry).made = Some(is_new);
+            if is_new {
+                transfer.made_by = Some(Arc::clone(record.call()));
+            }
+        }
+        let moves = copy.to && (is_new || copy.always);
         transfer.add_user(record.call());
         record.unfilled.extend(transfer.filled_by_another(record.call()));
         let failed = transfer.failed;
@@ -334,7 +346,7 @@ impl Device {
             }
             return Err(refused);
         }
-        Ok(entry)
+        Ok((entry, is_new))
     }
 
     /// Copies `range` into its mapping, after the copy before and followed by a record.
@@ -684,7 +696,12 @@ impl Device {
             // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
             return Ok(());
         }
-        transfer.copied_back_by = Some(Arc::clone(record.call()));
+        if self.use_events {
+            if !broken(Rule::CopiesBackInOrder) {
+                event::order_after_copy_back(&self.shared.plugin, &transfer, record)?;
+            }
+            transfer.copied_back_by = Some(Arc::clone(record.call()));
+        }
         let range = HostRange::new(host.addr(), size);
         in_parts(&entry, &transfer, range, Rule::HostPointersStay, |host, target, size| {
             // SAFETY: a part of the range, and where it is mapped.

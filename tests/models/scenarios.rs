@@ -78,6 +78,14 @@ pub const ADDERS_AGAIN: Scenario = Scenario {
     ..ADDERS
 };
 
+/// The tasks add to what stays mapped, and each copies it back at its end.
+pub const ALWAYS: Scenario = Scenario {
+    name: "adders that always copy back",
+    around: &[Map { host: X, ..TO }],
+    task: |program, _| program.target(&[Map { host: X, from: true, always: true, ..NONE }], Kernel::Add(1)),
+    ..ADDERS
+};
+
 /// One task deletes what the others map and read.
 pub const DELETE: Scenario = Scenario {
     name: "delete beside readers",
@@ -195,6 +203,22 @@ pub const MAPPER: Scenario = Scenario {
     expected: |_| POINTERS.to_vec(),
 };
 
+/// The tasks add to what they map by a mapper.
+pub const MAPPER_ADDERS: Scenario = Scenario {
+    name: "adders by a mapper",
+    task: |program, task| {
+        for _ in 0..2 {
+            program.target(&[Map { host: X, member: true, ..TOFROM }], Kernel::Add(1));
+        }
+        if task > 0 {
+            return program.say_done();
+        }
+        program.wait_for_others();
+        program.exit(&[Map { host: X, delete: true, ..NONE }]);
+    },
+    ..ADDERS_AGAIN
+};
+
 /// The last to leave a struct has mapped one member only, so that LLVM's list keeps the pointer beside it. Then the struct
 /// is mapped again, while what the pointer points to is where it was.
 pub const OUTLIVED: Scenario = Scenario {
@@ -215,10 +239,11 @@ pub const OUTLIVED: Scenario = Scenario {
 };
 
 /// All of them.
-pub const ALL: [Scenario; 13] = [
+pub const ALL: [Scenario; 15] = [
     READERS,
     ADDERS,
     ADDERS_AGAIN,
+    ALWAYS,
     DELETE,
     TWICE,
     STRUCTS,
@@ -228,6 +253,7 @@ pub const ALL: [Scenario; 13] = [
     THROUGH,
     UPDATE,
     MAPPER,
+    MAPPER_ADDERS,
     OUTLIVED,
 ];
 
