@@ -20,7 +20,6 @@ thread_cells! {
     static CALLER: Cell<u64> = Cell::new(0);
     static CURRENT: Cell<*mut CallRecord> = Cell::new(null_mut());
     static HELD: Cell<*const Entry> = Cell::new(null());
-    static LEAVING: Cell<bool> = Cell::new(false);
     static LOCKED: Cell<*const Entry> = Cell::new(null());
 }
 
@@ -54,16 +53,6 @@ pub unsafe fn current<'r>(device: &Arc<Shared>) -> Option<&'r mut CallRecord> {
 /// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
 pub fn set_held(entry: *const Entry) {
     HELD.with(|held| held.set(entry));
-}
-
-/// Notes whether the look-up that is about to give a handle made or found this thread's mark.
-pub fn set_leaving(leaving: bool) {
-    LEAVING.with(|mine| mine.set(leaving));
-}
-
-/// Whether this thread was leaving the entry that it [`held`] when it looked it up.
-pub fn was_leaving() -> bool {
-    LEAVING.with(Cell::get)
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.

@@ -470,8 +470,7 @@ impl Device {
         let (overlap, end) = self.shared.table.lock().end(request, caller(), record.map(|record| &mut record.uses));
         log_overlap(overlap);
         match end {
-            End::Found { entry, counts, last, leaving, action } => {
-                call::set_leaving(last && leaving);
+            End::Found { entry, counts, last, action } => {
                 let pointer = TargetPointer::mapped(self.pin(entry), range, false);
                 info!(
                     flag::MAPPING_EXISTS,
@@ -691,9 +690,9 @@ impl Device {
             event::order_after_calls(&self.shared.plugin, &others, record)?;
         }
         let mut transfer = entry.transfer().lock();
-        if call::was_leaving() && entry.leaving() != Some(caller()) {
-            // Somebody has taken the mapping over, and copies back in turn. A copy from here could come after that one,
-            // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
+        if !self.shared.table.lock().holds(&entry) {
+            // Deleted, or taken over and removed before this call used it. A copy from here could come after what a later
+            // mapping copies back.
             return Ok(());
         }
         if self.use_events {

@@ -97,8 +97,6 @@ pub enum End {
         counts: RefCounts,
         /// The caller is its last user. Its count stays until [`Table::release`].
         last: bool,
-        /// The mapping carries the caller's mark: from now on somebody else may take it over.
-        leaving: bool,
         /// What was done to the count.
         action: CountAction,
     },
@@ -318,8 +316,7 @@ impl Table {
                         }
                     }
                 };
-                let leaving = entry.leaving() == Some(caller);
-                End::Found { entry, counts, last, leaving, action }
+                End::Found { entry, counts, last, action }
             }
             _ if request.unified => End::Host,
             _ => End::Nothing,
@@ -501,7 +498,8 @@ impl Table {
         entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
     }
 
-    fn holds(&self, entry: &Arc<Entry>) -> bool {
+    /// Whether `entry` is in the table.
+    pub fn holds(&self, entry: &Arc<Entry>) -> bool {
         self.entries.get(&entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
     }
 

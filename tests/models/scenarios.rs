@@ -86,6 +86,17 @@ pub const ALWAYS: Scenario = Scenario {
     ..ADDERS
 };
 
+/// One task has its data copied back in any case, though another may take the mapping over that copies nothing back.
+pub const ALWAYS_ONE: Scenario = Scenario {
+    name: "one that always copies back",
+    task: |program, task| match task {
+        0 => program.target(&[Map { host: X, always: true, ..TOFROM }], Kernel::Add(1)),
+        _ => program.target(&[Map { host: X, ..TO }], Kernel::Add(0)),
+    },
+    expected: |_| vec![(X, 1)],
+    ..ADDERS
+};
+
 /// One task deletes what the others map and read.
 pub const DELETE: Scenario = Scenario {
     name: "delete beside readers",
@@ -239,11 +250,12 @@ pub const OUTLIVED: Scenario = Scenario {
 };
 
 /// All of them.
-pub const ALL: [Scenario; 15] = [
+pub const ALL: [Scenario; 16] = [
     READERS,
     ADDERS,
     ADDERS_AGAIN,
     ALWAYS,
+    ALWAYS_ONE,
     DELETE,
     TWICE,
     STRUCTS,
