@@ -12,6 +12,8 @@ pub enum Rule {
     WaitBeforeUse,
     /// The event is recorded after the copy that it stands for.
     RecordAfterCopy,
+    /// Data that other calls use are not copied in once more, though nobody counts them.
+    UsedIsNotNew,
     /// A copy into a mapping comes after the one before, so that its record stands for both.
     ChainBeforeRecord,
     /// A copy into a mapping comes after the copy back before, which must not meet attached pointers that it does not
@@ -19,6 +21,8 @@ pub enum Rule {
     CopyAfterCopyBack,
     /// A copy back comes after the work of all other calls in flight on the mapping.
     CopyBackAfterUsers,
+    /// A copy back comes after the one before, so that it is the newer data that stay.
+    CopiesBackInOrder,
     /// The last user marks the mapping, and whoever joins then takes over its count.
     MarkAndInherit,
     /// What a call uses stays until the call has been synchronised.
@@ -35,6 +39,8 @@ pub enum Rule {
     NeededWaits,
     /// The end of a region counts out the mappings that its begin counted, and no later ones at the same place.
     CountOutOwn,
+    /// A region whose mapping somebody else counts out too often is last in turn all the same.
+    LastInTurn,
     /// A region comes after pointers that other calls attach to what it uses.
     AttachedBeforeLaunch,
     /// A copy from the host leaves pointers alone that have been attached on the device.
@@ -46,13 +52,15 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
+        Self::UsedIsNotNew,
         Self::ChainBeforeRecord,
         Self::CopyAfterCopyBack,
         Self::CopyBackAfterUsers,
+        Self::CopiesBackInOrder,
         Self::MarkAndInherit,
         Self::PinUntilSynchronized,
         Self::JoinableWhileUsed,
@@ -61,6 +69,7 @@ impl Rule {
         Self::AttachedHere,
         Self::NeededWaits,
         Self::CountOutOwn,
+        Self::LastInTurn,
         Self::AttachedBeforeLaunch,
         Self::AttachedStay,
         Self::HostPointersStay,

@@ -426,7 +426,8 @@ impl Device {
         &self,
         entry: &Entry,
         request: &BeginRequest,
-        moves: bool,
+        mut is_new: bool,
+        copy: CopyIn,
         record: &mut CallRecord,
     ) -> Result<(), Unused> {
         let mut transfer = entry.transfer().lock();

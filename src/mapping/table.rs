@@ -106,8 +106,6 @@ pub enum End {
         counts: RefCounts,
         /// The caller is its last user. Its count stays until [`Table::release`].
         last: bool,
-        /// The mapping carries the caller's mark: from now on somebody else may take it over.
-        leaving: bool,
         /// What was done to the count.
         action: CountAction,
     },

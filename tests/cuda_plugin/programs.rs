@@ -33,8 +33,6 @@ const PROGRAMS: [(&str, &[&str]); 12] = [
 
 /// These hear of failures from OpenMP's functions, and say so themselves.
 const TOLD: [&str; 2] = ["cuda/peer_access_twice.c", "log/delete.c"];
-/// In these, LLVM 14's `target update` does not pass on that an attached pointer could not be put back.
-const UNTOLD: [&str; 1] = ["log/target_update.c"];
 
 struct Program {
     name: &'static str,
@@ -63,8 +61,7 @@ fn complaints(program: &Program, fault: &Fault) -> Vec<String> {
     let mut complaints = Vec::new();
     let aborted = status.signal() == Some(libc::SIGABRT) && stderr.contains("Libomptarget fatal error 1: ");
     let noticed = status.code() == Some(1) && stdout.contains("does not hold");
-    let untold = UNTOLD.contains(&program.name) && stderr.contains("Copying data to device failed.");
-    let told = noticed && (TOLD.contains(&program.name) || untold);
+    let told = noticed && TOLD.contains(&program.name);
     if !(aborted || told || status.success()) {
         complaints.push(format!("ends with {status}"));
     }

@@ -67,6 +67,8 @@ pub enum Difference {
     DoneCopyIsNotWaitedFor,
     /// An uncounted look-up is as new as the call's first counted one of the same mapping. (Stock looks at the count.)
     MembersFollowTheirStruct,
+    /// An uncounted look-up of what other calls use is not new. (Stock looks at the count.)
+    UsedIsNotNew,
     /// Only who was the last user releases, and only while nobody has joined. (Stock counts anybody out.)
     ReleaseNeedsTheMark,
     /// A look-up that matched nothing waits for no neighbour's copy.
@@ -80,7 +82,7 @@ pub enum Difference {
 }
 
 impl Difference {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 27] = [
         Self::FailedAllocationLeavesNoEntry,
         Self::FailedCopyLeavesNoEntry,
         Self::FailedCopyLeavesNoCount,
@@ -102,6 +104,7 @@ impl Difference {
         Self::OwnCopyIsNotWaitedFor,
         Self::DoneCopyIsNotWaitedFor,
         Self::MembersFollowTheirStruct,
+        Self::UsedIsNotNew,
         Self::ReleaseNeedsTheMark,
         Self::NeighbourIsNotWaitedFor,
         Self::FreedAfterLastCall,
@@ -207,6 +210,8 @@ struct Mapping {
     left: bool,
     /// The pointers that have been attached in it, by offset.
     attached: BTreeMap<usize, usize>,
+    /// The lives of calls that have used it.
+    users: BTreeSet<(usize, u32)>,
 }
 
 /// A call into the runtime.
@@ -468,6 +473,7 @@ impl<'b, 'c> Pair<'b, 'c> {
                 event: None,
                 recorded_by: None,
                 attached: BTreeMap::new(),
+                users: BTreeSet::new(),
                 left: false,
             });
         }
@@ -486,7 +492,14 @@ impl<'b, 'c> Pair<'b, 'c> {
         self.calls.iter().any(|call| call.pins.contains(&id))
     }
 
+    /// Whether other calls use a mapping that have not been synchronised with success.
+    fn used_beside(&self, call: usize, id: usize) -> bool {
+        let own = (call, self.calls[call].life);
+        self.mappings[id].users.iter().any(|user| *user != own && !self.done.contains(user))
+    }
+
     fn pin(&mut self, call: usize, id: usize) {
+        self.mappings[id].users.insert((call, self.calls[call].life));
         let pins = &mut self.calls[call].pins;
         if !pins.contains(&id) {
             pins.push(id);
@@ -673,8 +686,11 @@ impl<'b, 'c> Pair<'b, 'c> {
             self.differs(Difference::WrapIsRefused);
             return self.no_trace();
         }
-        // What the call knows of the struct that a member lies in, where stock would say otherwise by the count.
-        let made = found.filter(|_| !step.update).and_then(|id| self.calls[call].made.get(&id).copied());
+        // What the call knows of the struct that a member lies in, or what is in use, where stock would say otherwise by the
+        // count.
+        let known = found.filter(|_| !step.update).and_then(|id| self.calls[call].made.get(&id).copied());
+        let used = found.is_some_and(|id| self.used_beside(call, id));
+        let made = known.or((!step.update && used).then_some(false));
         let made = made.filter(|made| found.is_some_and(|id| self.has_one_user(id)) != *made);
         let (to, always) = match made {
             Some(true) => (step.to, true),
@@ -685,7 +701,10 @@ impl<'b, 'c> Pair<'b, 'c> {
         let mut stock = self.ask(Core::Stock, call, None, |side, call| side.begin(0, &moved, call))?;
         if let Some(made) = made.filter(|_| stock.value.target != 0 && !stock.value.is_host) {
             stock.value.is_new = made;
-            self.differs(Difference::MembersFollowTheirStruct);
+            self.differs(match known {
+                Some(_) => Difference::MembersFollowTheirStruct,
+                None => Difference::UsedIsNotNew,
+            });
         }
         let matched = self.same_answer(&ours, &stock, asked)?;
         let (stocks_waits, stocks_frees, mut stocks_others) = parts(&stock.trace);
@@ -730,6 +749,8 @@ impl<'b, 'c> Pair<'b, 'c> {
             self.recorded(call, id, &others);
             if step.update || is_new {
                 self.counted(call, id, is_new);
+            } else {
+                self.calls[call].made.entry(id).or_insert(ours.value.is_new);
             }
         }
         self.count_begin(step, size, &ours.value, is_new, asked);
@@ -843,7 +864,7 @@ impl<'b, 'c> Pair<'b, 'c> {
             (Some(0), _) => {}
             // Out of the table, but the call may have used it: the memory goes with the call.
             (Some(target), _) => {
-                self.pin(call, self.mappings.len());
+                let id = self.mappings.len();
                 self.mappings.push(Mapping {
                     begin: request.host,
                     end: end_of(request.host, request.size).expect("it was allocated"),
@@ -853,14 +874,19 @@ impl<'b, 'c> Pair<'b, 'c> {
                     event: None,
                     recorded_by: None,
                     attached: BTreeMap::new(),
+                    users: BTreeSet::new(),
                     left: false,
                 });
+                self.pin(call, id);
             }
             (None, found) => {
                 let id = found.expect("a mapping was used");
+                let is_new = self.has_one_user(id) && !self.used_beside(call, id);
                 self.pin(call, id);
                 if step.update {
                     self.counted(call, id, false);
+                } else {
+                    self.calls[call].made.entry(id).or_insert(is_new);
                 }
             }
         }

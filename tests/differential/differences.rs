@@ -325,6 +325,19 @@ fn members_follow_their_struct() {
 }
 
 #[test]
+fn what_is_used_is_not_new() {
+    let mut session = Session::new();
+    let component = Begin { update: false, ..CLAUSE };
+    session.begin(0, component, None);
+    let is_new = |both: Both<Answer>| both.map(|side| side.value.is_new);
+    assert_eq!(is_new(session.begin(1, component, None)), [false, true]);
+    for call in [0, 1] {
+        session.both(call, None, |side, call| side.synchronize(call));
+    }
+    assert_eq!(is_new(session.begin(1, component, None)), [true, true], "nobody uses it any more");
+}
+
+#[test]
 fn only_the_last_user_releases() {
     let mut session = Session::new();
     session.begin(0, CLAUSE, None);

@@ -111,7 +111,6 @@ mod loom_tests {
                 Rule::WaitBeforeUse,
                 Rule::RecordAfterCopy,
                 Rule::CopyBackAfterUsers,
-                Rule::MarkAndInherit,
                 Rule::PinUntilSynchronized,
                 Rule::NeededWaits,
             ],
@@ -146,6 +145,7 @@ mod shuttle_tests {
             .iter()
             .flat_map(|&tasks| scenarios::ALL.map(|scenario| (scenario, tasks, Search::Priorities(schedules()))))
             .chain([(scenarios::ATTACHED_THERE, 3, Search::Random(20 * schedules()))])
+            .chain([(scenarios::MAPPER_ADDERS, 2, Search::Priorities(20 * schedules()))])
             .collect();
         break_each(&Rule::ALL, &searches);
     }

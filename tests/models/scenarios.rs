@@ -78,6 +78,25 @@ pub const ADDERS_AGAIN: Scenario = Scenario {
     ..ADDERS
 };
 
+/// The tasks add to what stays mapped, and each copies it back at its end.
+pub const ALWAYS: Scenario = Scenario {
+    name: "adders that always copy back",
+    around: &[Map { host: X, ..TO }],
+    task: |program, _| program.target(&[Map { host: X, from: true, always: true, ..NONE }], Kernel::Add(1)),
+    ..ADDERS
+};
+
+/// One task has its data copied back in any case, though another may take the mapping over that copies nothing back.
+pub const ALWAYS_ONE: Scenario = Scenario {
+    name: "one that always copies back",
+    task: |program, task| match task {
+        0 => program.target(&[Map { host: X, always: true, ..TOFROM }], Kernel::Add(1)),
+        _ => program.target(&[Map { host: X, ..TO }], Kernel::Add(0)),
+    },
+    expected: |_| vec![(X, 1)],
+    ..ADDERS
+};
+
 /// One task deletes what the others map and read.
 pub const DELETE: Scenario = Scenario {
     name: "delete beside readers",
@@ -91,6 +110,20 @@ pub const DELETE: Scenario = Scenario {
         _ => program.target(&[Map { host: X, ..TO }], Kernel::Expect(7)),
     },
     expected: |_| vec![(X, 7)],
+};
+
+/// One task lists what it gives back twice, which counts it out twice, while the others' regions use it.
+pub const TWICE: Scenario = Scenario {
+    name: "one item twice in an exit data",
+    task: |program, task| {
+        if task > 0 {
+            return program.target(&[Map { host: X, ..TOFROM }], Kernel::Add(1));
+        }
+        program.enter(&[Map { host: X, ..TO }]);
+        program.target(&[Map { host: X, ..TOFROM }], Kernel::Add(1));
+        program.exit(&[Map { host: X, from: true, ..NONE }, Map { host: X, ..NONE }]);
+    },
+    ..ADDERS
 };
 
 /// Tasks map a struct with a pointer in it, and the host's pointer is as before at the end.
@@ -181,6 +214,22 @@ pub const MAPPER: Scenario = Scenario {
     expected: |_| POINTERS.to_vec(),
 };
 
+/// The tasks add to what they map by a mapper.
+pub const MAPPER_ADDERS: Scenario = Scenario {
+    name: "adders by a mapper",
+    task: |program, task| {
+        for _ in 0..2 {
+            program.target(&[Map { host: X, member: true, ..TOFROM }], Kernel::Add(1));
+        }
+        if task > 0 {
+            return program.say_done();
+        }
+        program.wait_for_others();
+        program.exit(&[Map { host: X, delete: true, ..NONE }]);
+    },
+    ..ADDERS_AGAIN
+};
+
 /// The last to leave a struct has mapped one member only, so that LLVM's list keeps the pointer beside it. Then the struct
 /// is mapped again, while what the pointer points to is where it was.
 pub const OUTLIVED: Scenario = Scenario {
@@ -201,11 +250,14 @@ pub const OUTLIVED: Scenario = Scenario {
 };
 
 /// All of them.
-pub const ALL: [Scenario; 12] = [
+pub const ALL: [Scenario; 16] = [
     READERS,
     ADDERS,
     ADDERS_AGAIN,
+    ALWAYS,
+    ALWAYS_ONE,
     DELETE,
+    TWICE,
     STRUCTS,
     MEMBERS,
     ATTACHED,
@@ -213,6 +265,7 @@ pub const ALL: [Scenario; 12] = [
     THROUGH,
     UPDATE,
     MAPPER,
+    MAPPER_ADDERS,
     OUTLIVED,
 ];
 

@@ -425,6 +425,21 @@ fn members_are_as_new_as_the_call_found_their_struct() {
     assert!(!is_new(OTHER, &mut joiner));
 }
 
+/// A known limit: nothing tells the items of one `exit data` from those of two. But a region keeps what it has counted.
+#[test]
+fn a_region_is_last_though_its_count_has_been_taken() {
+    let mut t = table(&[(100, 50)]);
+    let mut uses = Uses::default();
+    t.begin(&clause(100, 50), OTHER, &mut uses);
+    let twice = [0; 2].map(|_| found(&mut t, &exit(100, 50)).0);
+    assert_eq!(twice, [false, true], "both were counted out");
+    uses.launched = true;
+    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut uses)).1, End::Found { last: true, .. }));
+    finish(uses);
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
+    assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
+}
+
 #[test]
 fn who_makes_a_mapping_without_counting_does_not_leave_it() {
     let mut t = Table::default();
