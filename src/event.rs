@@ -32,10 +32,12 @@ pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord)
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
+    if broken(Rule::CopyAfterCopyBack) { Ok(()) } else { order_after_copies_back(plugin, transfer, record) }
+}
+
+/// Makes the call's later work come after the copies back from an entry, whose lock is held.
+pub fn order_after_copies_back(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
     let others: Vec<_> = transfer.copied_back_by_others(record.id(), record.calls()).collect();
-    if others.is_empty() || broken(Rule::CopyAfterCopyBack) {
-        return Ok(());
-    }
     order_after_calls(plugin, &others, record)
 }
 

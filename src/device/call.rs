@@ -26,7 +26,6 @@ pub struct Thread {
     /// The record that was opened last and has not been taken back.
     current: Cell<*mut CallRecord>,
     held: Cell<*const Entry>,
-    leaving: Cell<bool>,
     locked: Cell<*const Entry>,
 }
 
@@ -36,7 +35,6 @@ impl Thread {
             caller: Cell::new(0),
             current: Cell::new(null_mut()),
             held: Cell::new(null()),
-            leaving: Cell::new(false),
             locked: Cell::new(null()),
         }
     }
@@ -73,11 +71,9 @@ impl Thread {
         record.filter(|record| Arc::ptr_eq(&record.device, device))
     }
 
-    /// Notes that LLVM has got a handle on `entry` and may now use its memory, see [`held`], and whether the look-up
-    /// that gave it made or found this thread's mark.
-    pub fn set_held(&self, entry: *const Entry, leaving: bool) {
+    /// Notes that LLVM has got a handle on `entry` and may now use its memory: see [`held`].
+    pub fn set_held(&self, entry: *const Entry) {
         self.held.set(entry);
-        self.leaving.set(leaving);
     }
 }
 
@@ -90,11 +86,6 @@ pub fn on_thread<R>(work: impl FnOnce(&Thread) -> R) -> R {
 /// This thread as a caller.
 pub fn caller() -> Caller {
     THREAD.with(Thread::caller)
-}
-
-/// Whether this thread was leaving the entry that it [`held`] when it looked it up.
-pub fn was_leaving() -> bool {
-    THREAD.with(|thread| thread.leaving.get())
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.

@@ -236,10 +236,9 @@ impl Device {
             // SAFETY: the name is valid by this function's contract.
             unsafe { self.log_exists(request, &entry, counts) };
         }
-        let moves = copy.to && (is_new || copy.always);
         // SAFETY: the host range is valid by this function's contract.
-        match unsafe { self.use_existing(&entry, request, moves, record) } {
-            Ok(()) => Ok(TargetPointer::mapped(entry, range, is_new)),
+        match unsafe { self.use_existing(&entry, request, is_new, copy, record) } {
+            Ok(is_new) => Ok(TargetPointer::mapped(entry, range, is_new)),
             Err(Unused { refused, failed }) => {
                 self.take_back(request, failed, &mut record.uses);
                 Err(refused)
@@ -416,7 +415,7 @@ impl Device {
         }
     }
 
-    /// Copies into a mapping that was there, or waits for the copy that is on its way.
+    /// Copies into a mapping that was there, or waits for the copy that is on its way. Says whether it is new after all.
     ///
     /// # Safety
     ///
@@ -429,8 +428,12 @@ impl Device {
         mut is_new: bool,
         copy: CopyIn,
         record: &mut CallRecord,
-    ) -> Result<(), Unused> {
+    ) -> Result<bool, Unused> {
         let mut transfer = entry.transfer().lock();
+        if !request.update {
+            is_new = self.is_first_component_new(&mut transfer, is_new, record);
+        }
+        let moves = copy.to && (is_new || copy.always);
         transfer.add_user(record.id(), record.calls());
         if transfer.is_shared() {
             record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
@@ -438,7 +441,7 @@ impl Device {
                 return Err(Unused { refused: Refused::Again, failed: true });
             }
         } else if !moves {
-            return Ok(());
+            return Ok(is_new);
         }
         let done = if moves {
             // SAFETY: the host range is valid by this function's contract, and the entry was found for it.
@@ -446,7 +449,21 @@ impl Device {
         } else {
             event::order_after_copy(&self.shared.plugin, &transfer, record)
         };
-        done.map_err(|_| Unused { refused: Refused::Fails, failed: false })
+        done.map(|()| is_new).map_err(|_| Unused { refused: Refused::Fails, failed: false })
+    }
+
+    /// A member, or a mapper's first component. If the call does not know the latter, nothing but the calls in flight
+    /// tells whether it is in use, and then the device may have newer data than the host.
+    fn is_first_component_new(&self, transfer: &mut Transfer, is_new: bool, record: &mut CallRecord) -> bool {
+        let (id, calls) = (record.id(), &self.shared.calls);
+        let made = &mut record.uses.newest_mut().made;
+        let unused = || broken(Rule::UsedIsNotNew) || transfer.users_beside(id, calls).is_empty();
+        let is_new = made.unwrap_or_else(|| is_new && unused());
+        *made = Some(is_new);
+        if is_new {
+            transfer.set_made(id, calls);
+        }
+        is_new
     }
 
     /// Copies `range` into its mapping, after the copy before and followed by a record.
@@ -565,7 +582,7 @@ impl Device {
             let caller = thread.caller();
             // SAFETY: no record is in use here: this function is given none.
             let mut record = unsafe { thread.current(&self.shared) };
-            let known = record.as_mut().and_then(|record| Table::end_of_known(request, caller, &mut record.uses));
+            let known = record.as_mut().and_then(|record| Table::end_of_known(request, &mut record.uses));
             let (overlap, end) = match known {
                 Some(end) => (Overlap::Inside, end),
                 None => {
@@ -604,12 +621,12 @@ impl Device {
     ) -> (TargetPointer<'_>, bool) {
         let range = request.range;
         match end {
-            End::Found { entry, counts, last, leaving, action } => {
+            End::Found { entry, counts, last, action } => {
                 let entry = match (entry, record) {
                     (None, Some(record)) => Handle::of_call(record.uses.newest()),
                     (entry, _) => Handle::Counted(self.pin(entry.expect("without a call there are no uses"))),
                 };
-                thread.set_held(&raw const *entry, last && leaving);
+                thread.set_held(&raw const *entry);
                 let pointer = TargetPointer::mapped(entry, range, false);
                 if report::info_is_on(flag::MAPPING_EXISTS) {
                     self.log_exists_on_exit(request, pointer.target.addr(), counts, action);
@@ -617,13 +634,13 @@ impl Device {
                 (pointer, last)
             }
             End::Host => {
-                thread.set_held(null(), false);
+                thread.set_held(null());
                 let host = Address(range.begin());
                 dp!("Get HstPtrBegin {host} Size={} for unified shared memory", range.size());
                 (TargetPointer::host(range), false)
             }
             End::Nothing => {
-                thread.set_held(null(), false);
+                thread.set_held(null());
                 (TargetPointer::NONE, false)
             }
         }
@@ -832,12 +849,17 @@ impl Device {
             event::order_after_calls(&self.shared.plugin, &others, record)?;
         }
         let mut transfer = entry.transfer().lock();
-        if call::was_leaving() && entry.leaving() != Some(record.caller()) {
-            // Somebody has taken the mapping over, and copies back in turn. A copy from here could come after that one,
-            // and after what a later mapping copies back. The next user asks for the lock, so that it cannot slip in.
+        if !self.shared.table.lock().holds(&entry) {
+            // Deleted, or taken over and removed before this call used it. A copy from here could come after what a later
+            // mapping copies back.
             return Ok(());
         }
-        transfer.set_copied_back(record.id(), record.calls());
+        if self.use_events {
+            if !broken(Rule::CopiesBackInOrder) {
+                event::order_after_copies_back(&self.shared.plugin, &transfer, record)?;
+            }
+            transfer.set_copied_back(record.id(), record.calls());
+        }
         let range = HostRange::new(host.addr(), size);
         in_parts(&entry, &transfer, range, Rule::HostPointersStay, |host, target, size| {
             // SAFETY: a part of the range, and where it is mapped.

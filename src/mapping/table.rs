@@ -319,8 +319,9 @@ impl Table {
     pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let launched = uses.as_ref().is_some_and(|uses| uses.launched);
         let (overlap, found) = self.find_on_exit(request, caller, uses);
-        let (entry, (last, action, counts), leaving) = match found {
+        let (entry, (last, action, counts)) = match found {
             OnExit::Own(used) => {
+                self.give_back_what_was_taken(used, caller);
                 let counted = if used.settled.is_some() && request.update {
                     Self::settled(used, caller)
                 } else if launched && !request.update {
@@ -329,16 +330,25 @@ impl Table {
                     used.counted -= u32::from(request.update);
                     self.count_out(&used.entry, request, caller)
                 };
-                (None, counted, used.entry.leaving())
+                (None, counted)
             }
             OnExit::Other(entry) => {
                 let counted = self.count_out(&entry, request, caller);
-                let leaving = entry.leaving();
-                (Some(entry), counted, leaving)
+                (Some(entry), counted)
             }
             OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
         };
-        (overlap, End::Found { entry, counts, last, leaving: leaving == Some(caller), action })
+        (overlap, End::Found { entry, counts, last, action })
+    }
+
+    /// Somebody may have counted out more than it had counted in, by listing an item twice: the count that is left is
+    /// then this call's.
+    #[inline(always)]
+    fn give_back_what_was_taken(&self, used: &Use, caller: Caller) {
+        let left_by_another = used.entry.leaving().is_some_and(|other| other != caller);
+        if left_by_another && used.settled.is_none() && self.holds(&used.entry) && !broken(Rule::LastInTurn) {
+            used.entry.set_leaving(None);
+        }
     }
 
     /// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
@@ -386,16 +396,15 @@ impl Table {
     /// As [`end`](Self::end), for what needs no table: a look-up, before its region is launched, of what the call has
     /// counted.
     #[inline(always)]
-    pub fn end_of_known(request: &EndRequest, caller: Caller, uses: &mut Uses) -> Option<End> {
+    pub fn end_of_known(request: &EndRequest, uses: &mut Uses) -> Option<End> {
         if request.update || uses.launched || broken(Rule::CountOutOwn) {
             return None;
         }
         let entry = &uses.counted_at(request.range)?.entry;
-        let leaving = entry.leaving();
         let counts = entry.counts();
-        let last = leaving.is_none() && counts.is_last(request.kind, request.force_delete);
-        let found = End::Found { entry: None, counts, last, leaving: false, action: CountAction::Suppressed };
-        Some(found).filter(|_| leaving != Some(caller))
+        let last = counts.is_last(request.kind, request.force_delete);
+        let found = End::Found { entry: None, counts, last, action: CountAction::Suppressed };
+        entry.leaving().is_none().then_some(found)
     }
 
     /// The plain way out, and a look-up that does not count.
@@ -596,7 +605,8 @@ impl Table {
         entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
     }
 
-    fn holds(&self, entry: &Arc<Entry>) -> bool {
+    /// Whether `entry` is in the table.
+    pub fn holds(&self, entry: &Arc<Entry>) -> bool {
         self.exact(entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
     }
 

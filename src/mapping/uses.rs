@@ -98,7 +98,7 @@ impl Uses {
         &self.list[self.near].entry
     }
 
-    pub(super) fn newest_mut(&mut self) -> &mut Use {
+    pub(crate) fn newest_mut(&mut self) -> &mut Use {
         &mut self.list[self.near]
     }
 

@@ -435,7 +435,7 @@ fn a_region_is_last_though_its_count_has_been_taken() {
     assert_eq!(twice, [false, true], "both were counted out");
     uses.launched = true;
     assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut uses)).1, End::Found { last: true, .. }));
-    finish(uses);
+    t.finish(&uses);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
 }
@@ -449,7 +449,7 @@ fn who_makes_a_mapping_without_counting_does_not_leave_it() {
     assert!(matches!(t.begin(&component, ME, &mut uses).1, Begin::Exists { is_new: true, .. }));
     uses.launched = true;
     let end = EndRequest { update: false, ..exit(100, 50) };
-    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, leaving: false, .. }));
+    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, .. }));
     t.finish(&uses);
     assert!(entry.leaving().is_none(), "anybody may delete it");
 }
