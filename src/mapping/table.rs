@@ -366,7 +366,11 @@ impl Table {
             return (overlap, other.map_or(OnExit::Nothing, OnExit::Other));
         };
         // Most often it is what the call counted, whole: in the table, or taken out by others.
-        let own = |used: &mut Use| used.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn);
+        // An association may have been taken back.
+        let own = |used: &mut Use| {
+            let mapped = used.entry.origin() == Origin::Mapped;
+            mapped && used.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn)
+        };
         if uses.counted_at(range).is_some_and(own) {
             return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
         }
@@ -404,7 +408,7 @@ impl Table {
         let counts = entry.counts();
         let last = counts.is_last(request.kind, request.force_delete);
         let found = End::Found { entry: None, counts, last, action: CountAction::Suppressed };
-        entry.leaving().is_none().then_some(found)
+        Some(found).filter(|_| entry.origin() == Origin::Mapped && entry.leaving().is_none())
     }
 
     /// The plain way out, and a look-up that does not count.
