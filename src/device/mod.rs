@@ -399,7 +399,7 @@ impl Device {
         })
     }
 
-    /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`add_event`](Self::add_event)
+    /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`record_copy`](Self::record_copy)
     /// follows. The entry remembers it.
     ///
     /// # Safety
@@ -451,11 +451,7 @@ impl Device {
     }
 
     /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
-    pub fn add_event(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
-        self.record_copy(transfer, record)
-    }
-
-    fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
+    pub fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
         if self.use_events { event::record_copy(&self.shared.plugin, transfer, record) } else { Ok(()) }
     }
 
