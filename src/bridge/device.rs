@@ -3,7 +3,7 @@
 use super::{AsyncInfo, Void, call};
 use crate::device::{self, CopyIn, Device, Handle, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
-use crate::plugin_api::Plugin;
+use crate::plugin_api::{Done, Plugin};
 use crate::report;
 use omptarget_abi::{OFFLOAD_SUCCESS, REQUIRES_UNIFIED_SHARED_MEMORY, Region};
 use std::ptr::{NonNull, null};
@@ -404,42 +404,47 @@ unsafe fn create_event(device: &Device, event: *mut *mut Void) -> i32 {
     device::code(created.map(drop))
 }
 
+/// Uses an event; a plugin without events gives out null, and all succeeds there.
+fn with_event(event: *mut Void, act: impl FnOnce(Event) -> Done) -> i32 {
+    device::code(Event::from_address(event.addr()).map_or(Ok(()), act))
+}
+
 /// # Safety
 ///
 /// `event` is null or from `createEvent` of this device; `info` is the call's own.
 unsafe fn record_event(device: &Device, event: *mut Void, info: *mut AsyncInfo) -> i32 {
-    let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
-    // SAFETY: `info` is the call's own.
-    let record = unsafe { device.record(call(info)) };
-    // SAFETY: the event is valid by this function's contract.
-    device::code(record.issue(|queue| unsafe { device.plugin().record_event(event, queue) }))
+    with_event(event, |event| {
+        // SAFETY: `info` is the call's own.
+        let record = unsafe { device.record(call(info)) };
+        // SAFETY: the event is valid by this function's contract.
+        record.issue(|queue| unsafe { device.plugin().record_event(event, queue) })
+    })
 }
 
 /// # Safety
 ///
 /// As for `record_event`.
 unsafe fn wait_event(device: &Device, event: *mut Void, info: *mut AsyncInfo) -> i32 {
-    let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
-    // SAFETY: `info` is the call's own.
-    let record = unsafe { device.record(call(info)) };
-    // SAFETY: the event is valid by this function's contract.
-    device::code(record.issue(|queue| unsafe { device.plugin().wait_event(event, queue) }))
+    with_event(event, |event| {
+        // SAFETY: `info` is the call's own.
+        let record = unsafe { device.record(call(info)) };
+        // SAFETY: the event is valid by this function's contract.
+        record.issue(|queue| unsafe { device.plugin().wait_event(event, queue) })
+    })
 }
 
 /// # Safety
 ///
 /// `event` is null or from `createEvent` of this device.
 unsafe fn sync_event(device: &Device, event: *mut Void) -> i32 {
-    let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
     // SAFETY: the event is valid by this function's contract.
-    device::code(unsafe { device.plugin().sync_event(event) })
+    with_event(event, |event| unsafe { device.plugin().sync_event(event) })
 }
 
 /// # Safety
 ///
 /// As for `sync_event`, and nobody uses the event any more.
 unsafe fn destroy_event(device: &Device, event: *mut Void) -> i32 {
-    let Some(event) = Event::from_address(event.addr()) else { return OFFLOAD_SUCCESS };
     // SAFETY: the event is valid by this function's contract.
-    device::code(unsafe { device.plugin().destroy_event(event) })
+    with_event(event, |event| unsafe { device.plugin().destroy_event(event) })
 }

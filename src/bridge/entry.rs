@@ -91,5 +91,5 @@ unsafe fn add_event_if_necessary(entry: &Entry, device: &Device, info: *mut Asyn
     // SAFETY: `info` is the call's own.
     let record = unsafe { device.record(call(info)) };
     // LLVM does not pass the plugin's code on here.
-    device.add_event(&mut transfer, record).map_or(OFFLOAD_FAIL, |()| OFFLOAD_SUCCESS)
+    device.record_copy(&mut transfer, record).map_or(OFFLOAD_FAIL, |()| OFFLOAD_SUCCESS)
 }

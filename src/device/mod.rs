@@ -485,7 +485,7 @@ impl Device {
         let call = (record.id(), &self.shared.calls);
         record.issue(|queue| {
             if broken(Rule::RecordAfterCopy) {
-                self.record_copy(transfer, call, queue)?;
+                self.record_copy_on(transfer, call, queue)?;
             }
             // SAFETY: the host range is valid by this function's contract.
             let copied = unsafe { self.submit_parts(entry, transfer, range, queue) };
@@ -493,7 +493,7 @@ impl Device {
                 report!("Copying data to device failed.");
             }
             copied?;
-            if broken(Rule::RecordAfterCopy) { Ok(()) } else { self.record_copy(transfer, call, queue) }
+            if broken(Rule::RecordAfterCopy) { Ok(()) } else { self.record_copy_on(transfer, call, queue) }
         })
     }
 
@@ -510,7 +510,7 @@ impl Device {
         })
     }
 
-    /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`add_event`](Self::add_event)
+    /// Copies a pointer into an entry whose lock is held: LLVM's attachment, which [`record_copy`](Self::record_copy)
     /// follows. The entry remembers it.
     ///
     /// # Safety
@@ -562,13 +562,13 @@ impl Device {
     }
 
     /// Records a copy that the call has issued into an entry, whose lock is held: `addEventIfNecessary`.
-    pub fn add_event(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
+    pub fn record_copy(&self, transfer: &mut Transfer, record: &mut CallRecord) -> Done {
         let call = (record.id(), &self.shared.calls);
-        record.issue(|queue| self.record_copy(transfer, call, queue))
+        record.issue(|queue| self.record_copy_on(transfer, call, queue))
     }
 
     #[inline]
-    fn record_copy(&self, transfer: &mut Transfer, call: (CallId, &Calls), queue: *mut AsyncInfo) -> Done {
+    fn record_copy_on(&self, transfer: &mut Transfer, call: (CallId, &Calls), queue: *mut AsyncInfo) -> Done {
         if self.use_events { event::record_copy(&self.shared.plugin, transfer, call, queue) } else { Ok(()) }
     }
 
@@ -809,7 +809,7 @@ impl Device {
                 // SAFETY: the same contract.
                 unsafe { self.shared.plugin.data_submit(target, host, size, queue) }?;
             }
-            self.record_copy(&mut transfer, call, queue)
+            self.record_copy_on(&mut transfer, call, queue)
         })
     }
 

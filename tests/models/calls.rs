@@ -249,7 +249,7 @@ impl Program {
         let (to, from) = (pointer.target, place);
         // SAFETY: the pointer is mapped, and the place is never reused.
         let submitted = unsafe { self.device.submit_locked(entry, &mut transfer, to, from, WORD as i64, record) };
-        let recorded = self.device.add_event(&mut transfer, record);
+        let recorded = self.device.record_copy(&mut transfer, record);
         self.check(submitted.is_ok() && recorded.is_ok(), "an attachment");
     }
 
