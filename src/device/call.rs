@@ -7,7 +7,7 @@
 //!
 //! Some of LLVM's calls into the core take no `AsyncInfoTy`. They find the record of their thread, see [`current`].
 
-use super::Shared;
+use super::{Handle, Shared};
 use crate::mapping::{Call, CallId, Caller, Calls, Entry, Uses};
 use crate::plugin_api::Done;
 use crate::rules::{Rule, broken};
@@ -110,13 +110,10 @@ pub fn locked() -> *const Entry {
 
 /// The entry that this thread has looked up on exit and whose handle it still has.
 ///
-/// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's.
-pub fn held() -> Option<Arc<Entry>> {
-    let entry = NonNull::new(THREAD.with(|thread| thread.held.get()).cast_mut())?;
-    // SAFETY: kept alive by the handle that C++ holds, until `unset_held`, or by its call, which ends with `unset_held`.
-    unsafe { Arc::increment_strong_count(entry.as_ptr()) };
-    // SAFETY: the count was raised for this very handle.
-    Some(unsafe { Arc::from_raw(entry.as_ptr()) })
+/// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's: until
+/// [`unset_held`], or the end of the call that keeps the entry.
+pub fn held() -> Option<NonNull<Entry>> {
+    NonNull::new(THREAD.with(|thread| thread.held.get()).cast_mut())
 }
 
 /// Records for calls to come, so that a call needs no memory of its own. Several shelves, by thread, so that threads
@@ -326,12 +323,18 @@ impl CallRecord {
         result
     }
 
-    /// Keeps `entry`, its device memory and its event until this call has been synchronised.
-    pub fn pin(&mut self, entry: &Arc<Entry>) {
-        if !self.uses.contain(entry) {
-            let _table = self.device.table.lock();
-            self.uses.of(entry);
+    /// Keeps an entry that LLVM has a handle on, its device memory and its event until this call has been synchronised.
+    pub fn pin(&mut self, entry: &Handle<'_>) {
+        if self.uses.contain(entry) {
+            return;
         }
+        let entry = &raw const **entry;
+        // SAFETY: all entries are in an `Arc`, and LLVM has a handle.
+        unsafe { Arc::increment_strong_count(entry) };
+        // SAFETY: the count was raised for this very handle.
+        let entry = unsafe { Arc::from_raw(entry) };
+        let _table = self.device.table.lock();
+        self.uses.push(entry);
     }
 
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.

@@ -435,7 +435,7 @@ impl Device {
         }
         let moves = copy.to && (is_new || copy.always);
         transfer.add_user(record.id(), record.calls());
-        if transfer.is_shared() {
+        if !transfer.is_only_of(record.id()) {
             record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
             if transfer.has_failed() {
                 return Err(Unused { refused: Refused::Again, failed: true });
@@ -814,8 +814,8 @@ impl Device {
     }
 
     /// The entry that this thread has looked up and not dropped, if `target` is in its memory.
-    fn held_at(&self, target: *const c_void) -> Option<Pin<'_>> {
-        let entry = self.pin(call::held()?);
+    fn held_at(&self, target: *const c_void) -> Option<Handle<'_>> {
+        let entry = Handle::OfCall(call::held()?);
         entry.holds_target(target.addr()).then_some(entry)
     }
 
@@ -840,22 +840,21 @@ impl Device {
             return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
         record.pin(&entry);
-        if self.use_events && !broken(Rule::CopyBackAfterUsers) {
-            let others = {
-                let mut transfer = entry.transfer().lock();
-                transfer.add_user(record.id(), record.calls());
-                transfer.users_beside(record.id(), record.calls())
-            };
-            event::order_after_calls(&self.shared.plugin, &others, record)?;
-        }
         let mut transfer = entry.transfer().lock();
+        transfer.add_user(record.id(), record.calls());
+        if self.use_events && !transfer.is_only_of(record.id()) && !broken(Rule::CopyBackAfterUsers) {
+            let others = transfer.users_beside(record.id(), record.calls());
+            drop(transfer);
+            event::order_after_calls(&self.shared.plugin, &others, record)?;
+            transfer = entry.transfer().lock();
+        }
         if !self.shared.table.lock().holds(&entry) {
             // Deleted, or taken over and removed before this call used it. A copy from here could come after what a later
             // mapping copies back.
             return Ok(());
         }
         if self.use_events {
-            if !broken(Rule::CopiesBackInOrder) {
+            if !transfer.is_only_of(record.id()) && !broken(Rule::CopiesBackInOrder) {
                 event::order_after_copies_back(&self.shared.plugin, &transfer, record)?;
             }
             transfer.set_copied_back(record.id(), record.calls());
@@ -1006,7 +1005,7 @@ fn in_parts(
         copy(host as *mut c_void, target as *mut c_void, part.len() as i64)
     };
     let whole = entry.offsets(range);
-    if transfer.is_shared() && !broken(stay) {
+    if transfer.has_attached() && !broken(stay) {
         transfer.without_attached(whole).try_for_each(copy_part)
     } else if whole.is_empty() {
         Ok(())

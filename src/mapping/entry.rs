@@ -98,26 +98,36 @@ impl Transfer {
         match self.user {
             Some(user) if user.call() == call => {}
             // The usual case, in short.
-            Some(user) if self.more.is_none() && calls.is_done(user.call()) => self.user = Some(User(call.bits())),
+            Some(user) if self.is_alone() && calls.is_done(user.call()) => self.user = Some(User(call.bits())),
             _ => _ = self.user(call, calls),
         }
     }
 
-    /// Whether there may be more to know than one user.
-    pub const fn is_shared(&self) -> bool {
-        self.more.is_some()
+    /// Whether there is one user at most, and the first copy has been issued if there was one.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.more.as_ref().is_none_or(|more| more.users.is_empty() && !more.failed)
     }
 
-    /// Whether nothing is known but of `call`.
+    /// Whether nobody but `call` uses the entry, and the first copy has been issued if there was one.
+    #[inline]
     pub fn is_only_of(&self, call: CallId) -> bool {
-        self.more.is_none() && self.user.is_some_and(|user| user.call() == call)
+        self.user.is_some_and(|user| user.call() == call) && self.is_alone()
+    }
+
+    /// Notes what `call` has done.
+    #[inline]
+    fn note(&mut self, call: CallId, what: u64, calls: &Calls) {
+        match &mut self.user {
+            Some(user) if user.call() == call => user.set(what),
+            none @ None => *none = Some(User(call.bits() | what)),
+            _ => self.user(call, calls).set(what),
+        }
     }
 
     /// What is known of a user, noted now if it is none yet.
+    #[inline(never)]
     fn user(&mut self, call: CallId, calls: &Calls) -> &mut User {
-        if self.is_only_of(call) {
-            return self.user.as_mut().expect("of this call");
-        }
         if self.user.is_none_or(|user| user.call() != call) {
             self.forget_done(calls);
         }
@@ -161,7 +171,7 @@ impl Transfer {
 
     /// Notes that `call` has made the entry.
     pub fn set_made(&mut self, call: CallId, calls: &Calls) {
-        self.user(call, calls).set(User::MADE);
+        self.note(call, User::MADE, calls);
     }
 
     /// The call that is still filling the entry, if it is another one.
@@ -175,7 +185,7 @@ impl Transfer {
             let more = self.more.iter_mut().flat_map(|more| &mut more.users);
             self.user.iter_mut().chain(more).for_each(|user| user.unset(User::RECORDED));
         }
-        self.user(call, calls).set(User::RECORDED);
+        self.note(call, User::RECORDED, calls);
     }
 
     /// Whether some call has recorded the event and may not be done.
@@ -190,7 +200,7 @@ impl Transfer {
 
     /// Notes that `call` has copied back.
     pub fn set_copied_back(&mut self, call: CallId, calls: &Calls) {
-        self.user(call, calls).set(User::COPIED_BACK);
+        self.note(call, User::COPIED_BACK, calls);
     }
 
     /// The calls whose copies back a copy of `call` has to come after.
@@ -201,6 +211,12 @@ impl Transfer {
     /// Notes that the pointer at `offset` of the entry has been given this value on the device.
     pub fn attach(&mut self, offset: usize, value: usize) {
         self.more.get_or_insert_default().attached.insert(offset, value);
+    }
+
+    /// Whether any pointers have been attached.
+    #[inline]
+    pub fn has_attached(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| !more.attached.is_empty())
     }
 
     /// The value of the pointer that has been attached at `offset`.

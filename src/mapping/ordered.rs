@@ -93,9 +93,13 @@ impl Ordered {
     /// The greatest address up to `limit`.
     #[inline]
     pub fn last_up_to(&self, limit: usize) -> Option<usize> {
-        // Addresses above wrap around to distances above `limit`, so that nothing branches here.
-        let nearest = self.young.iter().fold(usize::MAX, |nearest, address| nearest.min(limit.wrapping_sub(*address)));
-        let young = limit.checked_sub(nearest).filter(|_| !self.young.is_empty());
+        let mut young = None;
+        for address in &self.young {
+            // Two comparisons: the compiler's vectors for so few take longer.
+            if *address <= limit && young.is_none_or(|young| young < *address) {
+                young = Some(*address);
+            }
+        }
         let old = self.chunk_of(limit).and_then(|(_, chunk)| {
             let after = chunk.partition_point(|address| *address <= limit);
             chunk[..after].last().copied()

@@ -610,8 +610,8 @@ impl Table {
     }
 
     /// Whether `entry` is in the table.
-    pub fn holds(&self, entry: &Arc<Entry>) -> bool {
-        self.exact(entry.host_begin()).is_some_and(|found| Arc::ptr_eq(found, entry))
+    pub fn holds(&self, entry: &Entry) -> bool {
+        self.exact(entry.host_begin()).is_some_and(|found| std::ptr::eq(&**found, entry))
     }
 
     /// Takes `entry` out of the table. False if it is not there (any more).

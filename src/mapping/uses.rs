@@ -66,7 +66,7 @@ impl Uses {
     }
 
     /// Notes the use of an entry that the call does not use yet. The table is locked.
-    pub(super) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
+    pub(crate) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
         let index = self.list.len();
         let begin = entry.host_begin();
@@ -89,8 +89,8 @@ impl Uses {
 
     /// Whether the call uses `entry`.
     #[inline]
-    pub fn contain(&mut self, entry: &Arc<Entry>) -> bool {
-        self.find(entry.host_begin(), |used| Arc::ptr_eq(&used.entry, entry)).is_some()
+    pub fn contain(&mut self, entry: &Entry) -> bool {
+        self.find(entry.host_begin(), |used| std::ptr::eq(&*used.entry, entry)).is_some()
     }
 
     /// The entry that was asked for last.
