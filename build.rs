@@ -13,9 +13,15 @@ fn main() {
         return;
     }
     cxx_build::CFG.include_prefix = "omprs";
-    cxx_build::bridges(BRIDGES).include("include").std("c++14").flag("-fno-exceptions").compile("omprs");
+    cxx_build::bridges(BRIDGES)
+        .file("cpp/thread.cpp")
+        .include("include")
+        .std("c++14")
+        .flag("-fno-exceptions")
+        .compile("omprs");
     for file in BRIDGES {
         println!("cargo:rerun-if-changed={file}");
     }
+    println!("cargo:rerun-if-changed=cpp/thread.cpp");
     println!("cargo:rerun-if-changed=include/omptarget/aliases.h");
 }

@@ -24,11 +24,13 @@ pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallR
 
 /// Makes the copy that the call is about to issue come after the newest one, so that its record stands for both, and
 /// after the newest copy back, which may still read.
-#[inline]
+#[inline(always)]
 pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
-    if transfer.is_only_of(record.id()) {
-        return Ok(());
-    }
+    if transfer.is_only_of(record.id()) { Ok(()) } else { chain_copy_of_several(plugin, transfer, record) }
+}
+
+#[inline(never)]
+fn chain_copy_of_several(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
@@ -73,7 +75,7 @@ fn record_on(plugin: &Plugin, event: Event, queue: *mut AsyncInfo) -> Done {
 /// Records that `call` has just issued a copy into an entry on its `queue`; both are locked.
 ///
 /// The event is made at the first copy. If that fails nothing is kept of it.
-#[inline]
+#[inline(always)]
 pub fn record_copy(
     plugin: &Plugin,
     transfer: &mut Transfer,

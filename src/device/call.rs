@@ -11,12 +11,13 @@ use super::{Handle, Shared};
 use crate::mapping::{Call, CallId, Caller, Calls, Entry, Uses};
 use crate::plugin_api::Done;
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, AtomicPtr, Counter, Ordering, Unmodelled, thread_cells};
+use crate::sync::{Arc, AtomicPtr, Counter, Ordering, Unmodelled};
 use omptarget_abi::AsyncInfo;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
 
-thread_cells! {
+#[cfg(model)]
+crate::sync::thread_cells! {
     static THREAD: Thread = Thread::new();
 }
 
@@ -30,6 +31,7 @@ pub struct Thread {
 }
 
 impl Thread {
+    #[cfg(model)]
     const fn new() -> Self {
         Self {
             caller: Cell::new(0),
@@ -78,19 +80,27 @@ impl Thread {
 }
 
 /// Does something with what is known of this thread.
-#[inline]
+#[cfg(model)]
 pub fn on_thread<R>(work: impl FnOnce(&Thread) -> R) -> R {
     THREAD.with(work)
 }
 
+/// Does something with what is known of this thread.
+#[cfg(not(model))]
+#[inline]
+pub fn on_thread<R>(work: impl FnOnce(&Thread) -> R) -> R {
+    // SAFETY: the only use; numbers and addresses, all of them zero in `Thread::new`.
+    unsafe { crate::sync::on_thread(work) }
+}
+
 /// This thread as a caller.
 pub fn caller() -> Caller {
-    THREAD.with(Thread::caller)
+    on_thread(Thread::caller)
 }
 
 /// Notes that LLVM has dropped its handle on `entry`.
 pub fn unset_held(entry: *const Entry) {
-    THREAD.with(|thread| {
+    on_thread(|thread| {
         if thread.held.get() == entry {
             thread.held.set(null());
         }
@@ -99,13 +109,13 @@ pub fn unset_held(entry: *const Entry) {
 
 /// Notes which entry's lock LLVM holds on this thread, null for none.
 pub fn set_locked(entry: *const Entry) {
-    THREAD.with(|thread| thread.locked.set(entry));
+    on_thread(|thread| thread.locked.set(entry));
 }
 
 /// The entry whose lock LLVM holds on this thread, see [`set_locked`].
 #[cfg(not(model))]
 pub fn locked() -> *const Entry {
-    THREAD.with(|thread| thread.locked.get())
+    on_thread(|thread| thread.locked.get())
 }
 
 /// The entry that this thread has looked up on exit and whose handle it still has.
@@ -113,7 +123,7 @@ pub fn locked() -> *const Entry {
 /// Copies of data take only addresses. The handle lives around them, in the same function of LLVM's: until
 /// [`unset_held`], or the end of the call that keeps the entry.
 pub fn held() -> Option<NonNull<Entry>> {
-    NonNull::new(THREAD.with(|thread| thread.held.get()).cast_mut())
+    NonNull::new(on_thread(|thread| thread.held.get()).cast_mut())
 }
 
 /// Records for calls to come, so that a call needs no memory of its own. Several shelves, by thread, so that threads
@@ -235,7 +245,7 @@ impl CallRecord {
     }
 
     fn open(device: &Arc<Shared>) -> *mut Self {
-        THREAD.with(|thread| {
+        on_thread(|thread| {
             let caller = thread.caller();
             let mut record = device.idle.take(caller).unwrap_or_else(|| Self::new(device));
             record.caller = caller;
@@ -279,7 +289,7 @@ impl CallRecord {
     /// Takes this record, whose address is given, out of its thread's chain of open ones. What LLVM holds of it is void.
     fn unlink(&mut self, address: *mut Self) {
         let outer = std::mem::replace(&mut self.outer, null_mut());
-        THREAD.with(|thread| {
+        on_thread(|thread| {
             thread.held.set(null());
             let mut inner = thread.current.get();
             if inner == address {
@@ -324,17 +334,18 @@ impl CallRecord {
     }
 
     /// Keeps an entry that LLVM has a handle on, its device memory and its event until this call has been synchronised.
-    pub fn pin(&mut self, entry: &Handle<'_>) {
-        if self.uses.contain(entry) {
-            return;
+    /// Says whether the entry is in the table.
+    pub fn pin(&mut self, entry: &Handle<'_>) -> bool {
+        let is_known = self.uses.contain(entry);
+        let table = self.device.table.lock();
+        if !is_known {
+            let entry = &raw const **entry;
+            // SAFETY: all entries are in an `Arc`, and LLVM has a handle.
+            unsafe { Arc::increment_strong_count(entry) };
+            // SAFETY: the count was raised for this very handle.
+            self.uses.push(unsafe { Arc::from_raw(entry) });
         }
-        let entry = &raw const **entry;
-        // SAFETY: all entries are in an `Arc`, and LLVM has a handle.
-        unsafe { Arc::increment_strong_count(entry) };
-        // SAFETY: the count was raised for this very handle.
-        let entry = unsafe { Arc::from_raw(entry) };
-        let _table = self.device.table.lock();
-        self.uses.push(entry);
+        table.holds(entry)
     }
 
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.

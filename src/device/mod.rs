@@ -471,6 +471,7 @@ impl Device {
     /// # Safety
     ///
     /// The host range is valid until the call has been synchronised, and `entry` was found or made for it.
+    #[inline(always)]
     unsafe fn copy_in(
         &self,
         transfer: &mut Transfer,
@@ -765,6 +766,7 @@ impl Device {
         record.issue(|queue| unsafe { self.shared.plugin.data_submit(target, host, size, queue) })
     }
 
+    #[inline(always)]
     fn log_submit(&self, host: *mut c_void, target: *mut c_void, size: i64) {
         self.log_transfer(host, size, |device, host, name| {
             report::info_line(
@@ -824,6 +826,7 @@ impl Device {
     /// # Safety
     ///
     /// As for [`submit`](Self::submit); the host's range may be written until then.
+    #[inline(always)]
     pub unsafe fn retrieve(&self, host: *mut c_void, target: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
         self.log_transfer(host, size, |device, host, name| {
             report::info_line(
@@ -839,7 +842,7 @@ impl Device {
             // SAFETY: the same contract.
             return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
-        record.pin(&entry);
+        let mut is_mapped = record.pin(&entry);
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.id(), record.calls());
         if self.use_events && !transfer.is_only_of(record.id()) && !broken(Rule::CopyBackAfterUsers) {
@@ -847,8 +850,9 @@ impl Device {
             drop(transfer);
             event::order_after_calls(&self.shared.plugin, &others, record)?;
             transfer = entry.transfer().lock();
+            is_mapped = self.shared.table.lock().holds(&entry);
         }
-        if !self.shared.table.lock().holds(&entry) {
+        if !is_mapped {
             // Deleted, or taken over and removed before this call used it. A copy from here could come after what a later
             // mapping copies back.
             return Ok(());
@@ -962,11 +966,19 @@ impl Drop for Device {
 
 impl Shared {
     /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
+    #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
         let removed = self.table.lock().finish(uses);
         for entry in uses.drain() {
             pin::let_go(&self.plugin, entry);
         }
+        if !removed.is_empty() {
+            self.give_back_all(removed);
+        }
+    }
+
+    #[cold]
+    fn give_back_all(&self, removed: Vec<Arc<Entry>>) {
         for entry in removed {
             let size = entry.size() as i64;
             self.give_back(entry, size);

@@ -74,15 +74,21 @@ impl Deref for Handle<'_> {
 ///
 /// The table holds a handle on all that is mapped, so that the last one goes after the removal only. No lock may be
 /// held.
+#[inline(always)]
 pub fn let_go(plugin: &Plugin, entry: Arc<Entry>) {
-    if let Some(event) = free_if_last(plugin, entry) {
+    if let Some(entry) = Arc::into_inner(entry)
+        && let Some(event) = free(plugin, entry)
+    {
         destroy(plugin, event);
     }
 }
 
 /// As [`let_go`], but leaves the event to the caller.
 pub fn free_if_last(plugin: &Plugin, entry: Arc<Entry>) -> Option<Event> {
-    let entry = Arc::into_inner(entry)?;
+    free(plugin, Arc::into_inner(entry)?)
+}
+
+fn free(plugin: &Plugin, entry: Entry) -> Option<Event> {
     if entry.origin() == Origin::Mapped {
         // A failure has been reported, and LLVM goes on after one.
         // SAFETY: the entry owned this memory, and this was the last handle on it.

@@ -545,6 +545,7 @@ impl Table {
         range.end().is_some() && !neighbours.any(|entry| entry.host_begin() == range.begin() || entry.overlaps(range))
     }
 
+    #[inline(always)]
     fn add(&mut self, entry: Arc<Entry>) {
         let begin = entry.host_begin();
         self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
@@ -581,6 +582,7 @@ impl Table {
     }
 
     /// A call is done with what it used. Removes the entries whose last users have left them to that, and answers them.
+    #[inline(always)]
     pub fn finish(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
         let mut removed = Vec::new();
         for entry in uses.entries() {

@@ -27,8 +27,27 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU64};
 #[cfg(not(model))]
 pub use std::sync::atomic::{AtomicBool, AtomicU64};
 
+/// What a thread has of its own: all zero at its start, and never dropped, as device destructors run when other
+/// thread-locals may be gone.
+///
+/// # Safety
+///
+/// `T` fits in four words, and is valid when all of it is zero. All callers ask for the same one.
+#[cfg(not(model))]
+#[inline]
+pub unsafe fn on_thread<T, R>(work: impl FnOnce(&T) -> R) -> R {
+    unsafe extern "C" {
+        /// See cpp/thread.cpp.
+        safe fn omprs_thread() -> *const std::ffi::c_void;
+    }
+    const { assert!(size_of::<T>() <= 4 * size_of::<usize>() && align_of::<T>() <= align_of::<usize>()) };
+    // SAFETY: this thread's own words, as large as a `T`, and valid as one by this function's contract.
+    work(unsafe { &*omprs_thread().cast() })
+}
+
 /// Declares cells of which each thread has its own, without destructors: device destructors run when thread-locals may
 /// be gone. They are used by `NAME.with(|cell| ...)`.
+#[cfg(any(model, debug_assertions))]
 macro_rules! thread_cells {
     ($($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
         #[cfg(feature = "loom")]
@@ -39,4 +58,5 @@ macro_rules! thread_cells {
         thread_local! { $($(#[$attribute])* static $name: $type = const { $value };)* }
     };
 }
+#[cfg(any(model, debug_assertions))]
 pub(crate) use thread_cells;
