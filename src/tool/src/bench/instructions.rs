@@ -1,5 +1,6 @@
 //! Counts the instructions of one operation under valgrind: unlike times, the same in every run. What is checked is that
-//! the Rust core needs fewer than LLVM's, and no more than was recorded, but for a small slack.
+//! the Rust core needs no more than was recorded, but for a small slack. LLVM's are shown beside, to be judged by eye: a
+//! lock is one instruction and costs as much as twenty.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -43,7 +44,6 @@ impl Row {
     fn complaint(&self) -> Option<String> {
         let limit = self.recorded.map(|recorded| (recorded as f64 * SLACK) as u64);
         match limit {
-            _ if self.rust > self.stock => Some("more than LLVM's core".to_owned()),
             None => Some("not recorded".to_owned()),
             Some(limit) if self.rust > limit => Some(format!("more than the limit {}", grouped(limit as usize))),
             Some(_) => None,
@@ -65,12 +65,13 @@ pub fn report(record: bool, profile: Option<&Path>) -> Result<(bool, Totals)> {
     }
     let recorded = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let rows = with_recorded(counted, &recorded)?;
-    println!("{:<9} {:>9} {:>9} {:>9} {:>9}", "scenario", "mappings", "stock", "rust", "recorded");
+    println!("{:<9} {:>9} {:>9} {:>9} {:>6} {:>9}", "scenario", "mappings", "stock", "rust", "ratio", "recorded");
     for row in &rows {
         let recorded = row.recorded.map_or("-".to_owned(), |recorded| grouped(recorded as usize));
         let complaint = row.complaint().map_or(String::new(), |complaint| format!("  {complaint}"));
+        let ratio = row.stock as f64 / row.rust as f64;
         let [size, stock, rust] = [row.size, row.stock as usize, row.rust as usize].map(grouped);
-        println!("{:<9} {size:>9} {stock:>9} {rust:>9} {recorded:>9}{complaint}", row.scenario);
+        println!("{:<9} {size:>9} {stock:>9} {rust:>9} {ratio:>6.2} {recorded:>9}{complaint}", row.scenario);
     }
     let failed = rows.iter().filter(|row| row.complaint().is_some()).count();
     let totals = Totals { passed: rows.len() - failed, failed, skipped: 0 };
@@ -162,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn more_instructions_than_recorded_or_than_stock_are_complained_of() {
+    fn more_instructions_than_recorded_are_complained_of() {
         let complaint = |stock, rust, recorded| row(stock, rust, recorded).complaint();
         assert_eq!(complaint(2000, 1050, Some(1000)), None);
         assert_eq!(complaint(2000, 1051, Some(1000)).as_deref(), Some("more than the limit 1,050"));
-        assert_eq!(complaint(1000, 1001, Some(1000)).as_deref(), Some("more than LLVM's core"));
+        assert_eq!(complaint(1000, 1001, Some(1000)), None, "more than stock's is no fault by itself");
         assert_eq!(complaint(2000, 1000, None).as_deref(), Some("not recorded"));
     }
 
