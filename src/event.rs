@@ -5,10 +5,11 @@
 //! Without events (`LIBOMPTARGET_MAP_FORCE_ATOMIC=false`, or a plugin that has none) everything succeeds at once.
 
 use crate::device::{CallRecord, destroy};
-use crate::mapping::{CallId, Calls, Event, Transfer};
+use crate::mapping::{Busy, CallId, Calls, Event, Queue, Transfer};
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{Address, report};
 use crate::rules::{Rule, broken};
+use crate::sync::Guard;
 use omptarget_abi::AsyncInfo;
 use std::ffi::c_void;
 
@@ -25,22 +26,17 @@ pub fn order_after_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallR
 /// Makes the copy that the call is about to issue come after the newest one, so that its record stands for both, and
 /// after the newest copy back, which may still read.
 #[inline(always)]
-pub fn chain_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
-    if transfer.is_only_of(record.id()) { Ok(()) } else { chain_copy_of_several(plugin, transfer, record) }
+pub fn chain_copy(plugin: &Plugin, calls: &Calls, transfer: &Transfer, record: &mut CallRecord) -> Done {
+    if transfer.is_only_of(record.id()) { Ok(()) } else { chain_copy_of_several(plugin, calls, transfer, record) }
 }
 
 #[inline(never)]
-fn chain_copy_of_several(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
+fn chain_copy_of_several(plugin: &Plugin, calls: &Calls, transfer: &Transfer, record: &mut CallRecord) -> Done {
     if !broken(Rule::ChainBeforeRecord) {
         wait_for_copy(plugin, transfer, record)?;
     }
-    if broken(Rule::CopyAfterCopyBack) { Ok(()) } else { order_after_copies_back(plugin, transfer, record) }
-}
-
-/// Makes the call's later work come after the copies back from an entry, whose lock is held.
-pub fn order_after_copies_back(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
-    let others: Vec<_> = transfer.copied_back_by_others(record.id(), record.calls()).collect();
-    order_after_calls(plugin, &others, record)
+    let others: Vec<_> = transfer.copied_back_by_others(record.id(), calls).collect();
+    if broken(Rule::CopyAfterCopyBack) { Ok(()) } else { order_after_calls(plugin, calls, &others, record) }
 }
 
 fn wait_for_copy(plugin: &Plugin, transfer: &Transfer, record: &mut CallRecord) -> Done {
@@ -105,20 +101,39 @@ pub fn record_copy(
 /// Makes the call's later work come after all that `others` have issued so far.
 ///
 /// Each wait is for work issued before, so that two calls which wait for each other's do not lock up.
-pub fn order_after_calls(plugin: &Plugin, others: &[CallId], record: &mut CallRecord) -> Done {
+fn order_after_calls(plugin: &Plugin, calls: &Calls, others: &[CallId], record: &mut CallRecord) -> Done {
+    others.iter().filter_map(|other| calls.queue_of(*other)).try_for_each(|queue| order_after(plugin, queue, record))
+}
+
+/// The same, without waiting for a call whose queue somebody else uses or waits for. Its work, and that of those that
+/// follow, may not come before then.
+pub fn try_order_after_calls(
+    plugin: &Plugin,
+    calls: &Calls,
+    others: &[CallId],
+    record: &mut CallRecord,
+) -> Result<Result<(), Busy>, Failed> {
     for other in others {
-        let Some(queue) = record.calls().queue_of(*other).filter(|queue| queue.address != 0) else { continue };
-        let Some(event) = create(plugin)? else { return Ok(()) };
-        let mut info = AsyncInfo { queue: queue.address as *mut c_void };
-        let recorded = record_on(plugin, event, &raw mut info);
-        drop(queue);
-        let ordered = recorded.and_then(|()| wait(plugin, event, record));
-        // A queue that waits for an event has taken note of its record.
-        let destroyed = destroy(plugin, event);
-        ordered?;
-        if !destroyed {
-            return Err(Failed(omptarget_abi::OFFLOAD_FAIL));
+        match calls.try_queue_of(*other) {
+            Ok(Some(queue)) => order_after(plugin, queue, record)?,
+            Ok(None) => {}
+            Err(busy) => return Ok(Err(busy)),
         }
     }
-    Ok(())
+    Ok(Ok(()))
+}
+
+fn order_after(plugin: &Plugin, queue: Guard<'_, Queue>, record: &mut CallRecord) -> Done {
+    if queue.address == 0 {
+        return Ok(());
+    }
+    let Some(event) = create(plugin)? else { return Ok(()) };
+    let mut info = AsyncInfo { queue: queue.address as *mut c_void };
+    let recorded = record_on(plugin, event, &raw mut info);
+    drop(queue);
+    let ordered = recorded.and_then(|()| wait(plugin, event, record));
+    // A queue that waits for an event has taken note of its record.
+    let destroyed = destroy(plugin, event);
+    ordered?;
+    if destroyed { Ok(()) } else { Err(Failed(omptarget_abi::OFFLOAD_FAIL)) }
 }

@@ -21,8 +21,6 @@ pub enum Rule {
     CopyAfterCopyBack,
     /// A copy back comes after the work of all other calls in flight on the mapping.
     CopyBackAfterUsers,
-    /// A copy back comes after the one before, so that it is the newer data that stay.
-    CopiesBackInOrder,
     /// The last user marks the mapping, and whoever joins then takes over its count.
     MarkAndInherit,
     /// What a call uses stays until the call has been synchronised.
@@ -52,7 +50,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
@@ -60,7 +58,6 @@ impl Rule {
         Self::ChainBeforeRecord,
         Self::CopyAfterCopyBack,
         Self::CopyBackAfterUsers,
-        Self::CopiesBackInOrder,
         Self::MarkAndInherit,
         Self::PinUntilSynchronized,
         Self::JoinableWhileUsed,

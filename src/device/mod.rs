@@ -481,7 +481,7 @@ impl Device {
     ) -> Done {
         let (host, target) = (range.begin(), entry.target_of(range.begin()));
         dp!("Moving {} bytes (hst:{}) -> (tgt:{})", range.size(), Address(host), Address(target));
-        event::chain_copy(&self.shared.plugin, transfer, record)?;
+        event::chain_copy(&self.shared.plugin, &self.shared.calls, transfer, record)?;
         self.log_submit(host as *mut c_void, target as *mut c_void, range.size());
         let call = (record.id(), &self.shared.calls);
         record.issue(|queue| {
@@ -526,7 +526,7 @@ impl Device {
         size: i64,
         record: &mut CallRecord,
     ) -> Done {
-        event::chain_copy(&self.shared.plugin, transfer, record)?;
+        event::chain_copy(&self.shared.plugin, &self.shared.calls, transfer, record)?;
         // SAFETY: the same contract.
         unsafe { self.submit(target, host, size, record) }?;
         if size == size_of::<usize>() as i64 && entry.holds_target(target.addr()) {
@@ -799,7 +799,7 @@ impl Device {
         record.pin(&entry);
         let mut transfer = entry.transfer().lock();
         transfer.add_user(record.id(), record.calls());
-        event::chain_copy(&self.shared.plugin, &transfer, record)?;
+        event::chain_copy(&self.shared.plugin, &self.shared.calls, &transfer, record)?;
         self.log_submit(host, target, size);
         let call = (record.id(), &self.shared.calls);
         record.issue(|queue| {
@@ -843,24 +843,31 @@ impl Device {
             return record.issue(|queue| unsafe { self.shared.plugin.data_retrieve(host, target, size, queue) });
         };
         let mut is_mapped = record.pin(&entry);
-        let mut transfer = entry.transfer().lock();
-        transfer.add_user(record.id(), record.calls());
-        if self.use_events && !transfer.is_only_of(record.id()) && !broken(Rule::CopyBackAfterUsers) {
+        let mut transfer = loop {
+            let mut transfer = entry.transfer().lock();
+            transfer.add_user(record.id(), record.calls());
+            if !self.use_events || transfer.is_only_of(record.id()) || broken(Rule::CopyBackAfterUsers) {
+                break transfer;
+            }
+            // With the lock held up to the copy, so that copies back come in order. But nobody shall have to wait for the
+            // entry while this call waits for another one's end.
             let others = transfer.users_beside(record.id(), record.calls());
-            drop(transfer);
-            event::order_after_calls(&self.shared.plugin, &others, record)?;
-            transfer = entry.transfer().lock();
-            is_mapped = self.shared.table.lock().holds(&entry);
-        }
+            let calls = &self.shared.calls;
+            match event::try_order_after_calls(&self.shared.plugin, calls, &others, record)? {
+                Ok(()) => break transfer,
+                Err(busy) => {
+                    drop(transfer);
+                    calls.wait_for(busy);
+                    is_mapped = self.shared.table.lock().holds(&entry);
+                }
+            }
+        };
         if !is_mapped {
             // Deleted, or taken over and removed before this call used it. A copy from here could come after what a later
             // mapping copies back.
             return Ok(());
         }
         if self.use_events {
-            if !transfer.is_only_of(record.id()) && !broken(Rule::CopiesBackInOrder) {
-                event::order_after_copies_back(&self.shared.plugin, &transfer, record)?;
-            }
             transfer.set_copied_back(record.id(), record.calls());
         }
         let range = HostRange::new(host.addr(), size);

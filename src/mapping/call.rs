@@ -128,6 +128,10 @@ impl Call {
     }
 }
 
+/// A call whose queue is in use, or is being synchronised.
+#[derive(Debug)]
+pub struct Busy(CallId);
+
 /// The calls of a device.
 ///
 /// Each has a slot of its own while it is open. Slots are never given up, so that there are as many as calls have been
@@ -177,6 +181,17 @@ impl Calls {
     /// The queue of a call that is still open, locked; none if it is over. One that is being synchronised is waited for.
     pub fn queue_of(&self, call: CallId) -> Option<Guard<'_, Queue>> {
         Some(self.of(call).queue()).filter(|queue| queue.call == call)
+    }
+
+    /// As [`queue_of`](Self::queue_of), without waiting: an error if somebody has the lock.
+    pub fn try_queue_of(&self, call: CallId) -> Result<Option<Guard<'_, Queue>>, Busy> {
+        let queue = self.of(call).queue.try_lock().ok_or(Busy(call))?;
+        Ok(Some(queue).filter(|queue| queue.call == call))
+    }
+
+    /// Blocks until nobody has the lock of the call's queue any more.
+    pub fn wait_for(&self, Busy(call): Busy) {
+        drop(self.of(call).queue());
     }
 }
 

@@ -21,7 +21,7 @@ mod ordered;
 mod table;
 mod uses;
 
-pub use call::{Call, CallId, Caller, Calls};
+pub use call::{Busy, Call, CallId, Caller, Calls, Queue};
 pub use counts::{CountKind, RefCounts};
 pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};

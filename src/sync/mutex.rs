@@ -29,6 +29,14 @@ impl<T> Mutex<T> {
         Guard { inner: self.inner.lock(), rank: self.rank }
     }
 
+    /// Takes the lock if nobody has it.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        rank::take(self.rank, true);
+        Some(Guard { inner, rank: self.rank })
+    }
+
     /// Takes the lock of a value that no other thread can have seen, whatever locks are held.
     ///
     /// # Panics

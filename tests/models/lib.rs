@@ -136,16 +136,15 @@ mod shuttle_tests {
             scenarios::ALL.map(|scenario| (scenario, 8, search(schedules() / part)))
         };
         check(&of(Search::Random, 1));
-        check(&of(|schedules| Search::Priorities(schedules, 3), 5));
+        check(&of(Search::Priorities, 5));
     }
 
     #[test]
     fn each_rule_is_needed() {
         let searches: Vec<_> = [2, 3, 8]
             .iter()
-            .flat_map(|&tasks| scenarios::ALL.map(|scenario| (scenario, tasks, Search::Priorities(schedules(), 3))))
+            .flat_map(|&tasks| scenarios::ALL.map(|scenario| (scenario, tasks, Search::Priorities(schedules()))))
             .chain([(scenarios::ATTACHED_THERE, 3, Search::Random(20 * schedules()))])
-            .chain([(scenarios::MAPPER_ADDERS, 2, Search::Priorities(20 * schedules(), 4))])
             .collect();
         break_each(&Rule::ALL, &searches);
     }

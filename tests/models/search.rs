@@ -22,9 +22,9 @@ pub enum Search {
     /// So many at random.
     #[cfg(feature = "shuttle")]
     Random(usize),
-    /// So many at random, by priorities that change so many times.
+    /// So many at random, by priorities that change three times.
     #[cfg(feature = "shuttle")]
-    Priorities(usize, usize),
+    Priorities(usize),
 }
 
 /// Tries orders of a scenario until one fails. How many were tried, and what went wrong.
@@ -50,8 +50,8 @@ fn explore(scenario: Scenario, tasks: usize, search: Search) -> (usize, Result<(
             Runner::new(scheduler, shuttle::Config::default()).run(run);
         }
         #[cfg(feature = "shuttle")]
-        Search::Priorities(schedules, changes) => {
-            let scheduler = PctScheduler::new_from_seed(number("MODEL_SEED", 14) as u64, changes, schedules);
+        Search::Priorities(schedules) => {
+            let scheduler = PctScheduler::new_from_seed(number("MODEL_SEED", 14) as u64, 3, schedules);
             Runner::new(scheduler, shuttle::Config::default()).run(run);
         }
     }));
