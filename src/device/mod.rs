@@ -801,11 +801,16 @@ impl Device {
         transfer.add_user(record.id(), record.calls());
         event::chain_copy(&self.shared.plugin, &self.shared.calls, &transfer, record)?;
         self.log_submit(host, target, size);
+        let range = HostRange::new(host.addr(), size);
+        let is_own = entry.target_of(range.begin()) == target.addr();
+        if is_own && entry.offsets(range).is_empty() {
+            return Ok(());
+        }
         let call = (record.id(), &self.shared.calls);
         record.issue(|queue| {
-            if entry.target_of(host.addr()) == target.addr() {
+            if is_own {
                 // SAFETY: the same contract.
-                unsafe { self.submit_parts(&entry, &transfer, HostRange::new(host.addr(), size), queue) }?;
+                unsafe { self.submit_parts(&entry, &transfer, range, queue) }?;
             } else {
                 // An attached pointer, put back where it is already.
                 // SAFETY: the same contract.
