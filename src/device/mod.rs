@@ -803,9 +803,6 @@ impl Device {
         self.log_submit(host, target, size);
         let range = HostRange::new(host.addr(), size);
         let is_own = entry.target_of(range.begin()) == target.addr();
-        if is_own && entry.offsets(range).is_empty() {
-            return Ok(());
-        }
         let call = (record.id(), &self.shared.calls);
         record.issue(|queue| {
             if is_own {
@@ -1029,13 +1026,18 @@ fn in_parts(
         copy(host as *mut c_void, target as *mut c_void, part.len() as i64)
     };
     let whole = entry.offsets(range);
+    let mut rest = Some(whole.start..whole.start);
     if transfer.has_attached() && !broken(stay) {
-        transfer.without_attached(whole).try_for_each(copy_part)
-    } else if whole.is_empty() {
-        Ok(())
-    } else {
-        copy_part(whole)
+        for part in transfer.without_attached(whole) {
+            rest = None;
+            copy_part(part)?;
+        }
+    } else if !whole.is_empty() {
+        rest = None;
+        copy_part(whole)?;
     }
+    // A copy of nothing is one, too, as LLVM's: what follows may need the queue that the plugin gives a call.
+    rest.map_or(Ok(()), copy_part)
 }
 
 /// The code that LLVM's callers get.

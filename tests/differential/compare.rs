@@ -775,10 +775,15 @@ impl<'b, 'c> Pair<'b, 'c> {
             let (host, size) = (part[0], part.len() as i64);
             (device, PluginCall::Submit { target: target + (host - begin), host, size, queue })
         });
-        calls.splice(copied..=copied, Vec::from_iter(parts));
+        let mut parts = Vec::from_iter(parts);
+        if parts.is_empty() {
+            let host = mapped.start.min(end);
+            parts.push((device, PluginCall::Submit { target: target + (host - begin), host, size: 0, queue }));
+        }
+        calls.splice(copied..=copied, parts);
         let difference = match moved.len() {
             left if left < mapped.len() => Difference::AttachedPointersStay,
-            left if left == 0 || left as i64 != size => Difference::OnlyWhatIsMappedIsCopied,
+            left if left as i64 != size => Difference::OnlyWhatIsMappedIsCopied,
             _ => return,
         };
         self.differs(difference);

@@ -283,13 +283,15 @@ fn attached_pointers_are_left_out_of_copies() {
     assert_eq!(both, [vec![(0, 4), (12, 4)], vec![(0, 16)]]);
     let both = session.begin(1, again(LOW + 8, 8), None).map(|side| copies(&side, target));
     assert_eq!(both, [vec![(12, 4)], vec![(8, 8)]], "it reaches into the range");
+    let both = session.begin(1, again(LOW + 4, 8), None).map(|side| copies(&side, target));
+    assert_eq!(both, [vec![(4, 0)], vec![(4, 8)]], "nothing else is in it");
 }
 
 #[test]
 fn only_what_is_mapped_is_copied() {
     let mut session = Session::new();
     let target = session.begin(0, CLAUSE, None)[0].value.target;
-    for (host, size, moved) in [(LOW + 8, 24, vec![(8, 8)]), (LOW + 8, 0, vec![])] {
+    for (host, size, moved) in [(LOW + 8, 24, vec![(8, 8)]), (LOW + 8, 0, vec![(8, 0)])] {
         let clause = Begin { host, size, always: true, implicit: true, ..CLAUSE };
         let both = session.begin(0, clause, None).map(|side| copies(&side, target));
         assert_eq!(both, [moved, vec![(8, size)]]);
