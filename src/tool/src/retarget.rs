@@ -1,7 +1,7 @@
 //! Makes the x86-64 device images inside a program into images of the emulated CUDA device: their machine number and
 //! check sum are changed in place, nothing else.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
@@ -81,14 +81,48 @@ fn image_len(bytes: &[u8]) -> Option<usize> {
         .map(|_| len)
 }
 
-/// Writes a file anew, with the permissions of the old one, so that nobody ever sees half of it.
+/// Writes a file anew, with the permissions of the old one, so that nobody ever sees half of it, and waits until it can
+/// be run.
 fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
     // A link stays one: what it leads to is replaced.
     let file = file.canonicalize()?;
     let dir = file.parent().context("it has no folder")?;
     let mut new = tempfile::Builder::new().prefix(".omptarget-").tempfile_in(dir)?;
+    // A process that another thread starts meanwhile has the open file too until it runs its own program, and as long
+    // as that is so the system runs no program from this file. The lock goes with the last of them.
+    new.as_file().lock()?;
     new.write_all(bytes)?;
     fs::set_permissions(new.path(), fs::metadata(&file)?.permissions())?;
+    let new = new.into_temp_path();
+    File::open(&new)?.lock_shared()?;
     new.persist(&file)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_can_be_run_while_others_start_processes() {
+        const PROGRAM: &str = "/bin/true";
+        let dir = tempfile::tempdir().expect("a folder");
+        let bytes = fs::read(PROGRAM).expect("a program");
+        let replace_and_run = &|name: &str| {
+            let file = dir.path().join(name);
+            fs::copy(PROGRAM, &file).expect("a copy");
+            for _ in 0..300 {
+                replace(&file, &bytes).expect("it is replaced");
+                assert!(Command::new(&file).status().expect("it can be run").success());
+            }
+        };
+        thread::scope(|scope| {
+            for name in ["a", "b", "c", "d"] {
+                scope.spawn(move || replace_and_run(name));
+            }
+        });
+    }
 }
