@@ -18,6 +18,7 @@ fn main() {
         .include("include")
         .std("c++14")
         .flag("-fno-exceptions")
+        .force_frame_pointer(false)
         .compile("omprs");
     for file in BRIDGES {
         println!("cargo:rerun-if-changed={file}");

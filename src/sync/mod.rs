@@ -12,12 +12,17 @@ use model as raw;
 #[cfg(not(model))]
 use parking_lot as raw;
 
+#[cfg(not(model))]
+use std::arch::asm;
+
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
 // What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
 /// A lock that a model checker leaves alone, because no protocol hangs on it. Nothing else is locked while it is held.
 pub use parking_lot::Mutex as Unmodelled;
-pub use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64 as Counter, Ordering};
+pub use std::sync::atomic::{
+    AtomicBool as Flag, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64 as Counter, Ordering,
+};
 pub use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "loom")]
@@ -38,11 +43,22 @@ pub use std::sync::atomic::{AtomicBool, AtomicU64};
 pub unsafe fn on_thread<T, R>(work: impl FnOnce(&T) -> R) -> R {
     unsafe extern "C" {
         /// See cpp/thread.cpp.
-        safe fn omprs_thread() -> *const std::ffi::c_void;
+        static omprs_thread: std::ffi::c_void;
     }
     const { assert!(size_of::<T>() <= 4 * size_of::<usize>() && align_of::<T>() <= align_of::<usize>()) };
+    let words: *const T;
+    // SAFETY: what the psABI's initial-exec model does to get the address of a thread-local, and nothing else.
+    unsafe {
+        asm!(
+            "mov {words}, qword ptr fs:[0]",
+            "add {words}, qword ptr [rip + {name}@GOTTPOFF]",
+            words = out(reg) words,
+            name = sym omprs_thread,
+            options(pure, nomem, nostack),
+        );
+    }
     // SAFETY: this thread's own words, as large as a `T`, and valid as one by this function's contract.
-    work(unsafe { &*omprs_thread().cast() })
+    work(unsafe { &*words })
 }
 
 /// Declares cells of which each thread has its own, without destructors: device destructors run when thread-locals may
