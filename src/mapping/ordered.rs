@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
+
 /// As many addresses are searched one by one.
 const YOUNG: usize = 8;
 /// As many addresses are moved for one that comes between them.
@@ -13,12 +15,15 @@ const CHUNK: usize = 512;
 /// many that stay meets few cache lines: two binary searches in vectors, where a tree has a node at each of its levels.
 #[derive(Debug, Default)]
 pub struct Ordered {
-    /// The newest addresses, in no order.
+    /// Some of the newest addresses, in order.
     young: Vec<usize>,
     /// The first address of each chunk.
     firsts: Vec<usize>,
     /// All other addresses, in order. No chunk is empty.
     chunks: Vec<Vec<usize>>,
+    /// An address in the chunks and the next one there, where a search has ended: mappings that come and go do so at few
+    /// places. None lies between two that are equal.
+    gap: Cell<(usize, usize)>,
 }
 
 impl Ordered {
@@ -35,10 +40,12 @@ impl Ordered {
             }
             self.young.drain(..YOUNG / 2);
         }
-        self.young.push(address);
+        let index = self.young.iter().rposition(|young| *young < address).map_or(0, |before| before + 1);
+        self.young.insert(index, address);
     }
 
     fn insert_old(&mut self, address: usize) {
+        self.gap.take();
         let Some((at, chunk)) = self.chunk_of(address) else {
             self.chunks.push(vec![address]);
             self.firsts.push(address);
@@ -65,8 +72,8 @@ impl Ordered {
 
     /// Removes an address.
     pub fn remove(&mut self, address: usize) {
-        // What came last goes first.
         match self.young.iter().rposition(|young| *young == address) {
+            Some(last) if last + 1 == self.young.len() => _ = self.young.pop(),
             Some(index) => _ = self.young.remove(index),
             None => self.remove_old(address),
         }
@@ -75,6 +82,7 @@ impl Ordered {
     fn remove_old(&mut self, address: usize) {
         let Some((at, chunk)) = self.chunk_of(address) else { return };
         let Ok(index) = chunk.binary_search(&address) else { return };
+        self.gap.take();
         self.chunks[at].remove(index);
         let len = self.chunks[at].len();
         if len == 0 {
@@ -93,18 +101,19 @@ impl Ordered {
     /// The greatest address up to `limit`.
     #[inline]
     pub fn last_up_to(&self, limit: usize) -> Option<usize> {
-        let mut young = None;
-        for address in &self.young {
-            // Two comparisons: the compiler's vectors for so few take longer.
-            if *address <= limit && young.is_none_or(|young| young < *address) {
-                young = Some(*address);
-            }
-        }
-        let old = self.chunk_of(limit).and_then(|(_, chunk)| {
-            let after = chunk.partition_point(|address| *address <= limit);
-            chunk[..after].last().copied()
-        });
+        let young = self.young.iter().rev().copied().find(|young| *young <= limit);
+        let (address, next) = self.gap.get();
+        let old = if address <= limit && limit < next { Some(address) } else { self.last_old_up_to(limit) };
         young.max(old)
+    }
+
+    fn last_old_up_to(&self, limit: usize) -> Option<usize> {
+        let (at, chunk) = self.chunk_of(limit)?;
+        let after = chunk.partition_point(|address| *address <= limit);
+        let address = *chunk[..after].last()?;
+        let next = chunk.get(after).or_else(|| self.firsts.get(at + 1));
+        self.gap.set((address, next.copied().unwrap_or(usize::MAX)));
+        Some(address)
     }
 
     /// The least address above `limit`.
@@ -118,7 +127,7 @@ impl Ordered {
             return None;
         }
         let inside = |address: &usize| low < *address && *address <= high && is(*address);
-        let young = self.young.iter().copied().filter(inside).min();
+        let young = self.young.iter().copied().find(inside);
         let old = self.chunk_of(low).and_then(|(at, chunk)| {
             let after = chunk.partition_point(|address| *address <= low);
             let later = chunk[after..].iter().chain(self.chunks[at + 1..].iter().flatten());
@@ -132,7 +141,7 @@ impl Ordered {
 
     /// The least address of all.
     pub fn first(&self) -> Option<usize> {
-        self.young.iter().chain(self.firsts.first()).min().copied()
+        self.young.first().into_iter().chain(self.firsts.first()).min().copied()
     }
 }
 
