@@ -177,15 +177,15 @@ impl Device {
         let (overlap, begin) = table.begin(request, record.caller(), &mut record.uses);
         drop(table);
         log_overlap(overlap);
-        let pointer = match begin {
+        let is_new = match begin {
             // SAFETY: the same contract.
             Begin::Exists { counts, is_new } => unsafe { self.exists(request, copy, (counts, is_new), record) },
             // SAFETY: the same contract.
             Begin::Create(seen) => unsafe { self.create(request, copy, seen, record) },
-            begin => self.without_mapping(request, &begin),
+            begin => return self.without_mapping(request, &begin),
         };
-        match pointer {
-            Ok(pointer) => pointer,
+        match is_new {
+            Ok(is_new) => TargetPointer::mapped(Handle::of_call(record.uses.newest()), request.range, is_new),
             Err(Refused::Fails) => TargetPointer::NONE,
             // SAFETY: the same contract; `record` is out of use.
             Err(Refused::Again) => unsafe { self.target_pointer_again(request, copy, info) },
@@ -217,7 +217,7 @@ impl Device {
         self.shared.table.lock()
     }
 
-    /// Uses the newest of the call's uses.
+    /// Uses the newest of the call's uses. Says whether it is new after all.
     ///
     /// # Safety
     ///
@@ -229,21 +229,17 @@ impl Device {
         copy: CopyIn,
         (counts, is_new): (RefCounts, bool),
         record: &mut CallRecord,
-    ) -> Result<TargetPointer<'_>, Refused> {
-        let range = request.range;
+    ) -> Result<bool, Refused> {
         let entry = Handle::of_call(record.uses.newest());
         if report::info_is_on(flag::MAPPING_EXISTS) {
             // SAFETY: the name is valid by this function's contract.
             unsafe { self.log_exists(request, &entry, counts) };
         }
         // SAFETY: the host range is valid by this function's contract.
-        match unsafe { self.use_existing(&entry, request, is_new, copy, record) } {
-            Ok(is_new) => Ok(TargetPointer::mapped(entry, range, is_new)),
-            Err(Unused { refused, failed }) => {
-                self.take_back(request, failed, &mut record.uses);
-                Err(refused)
-            }
-        }
+        unsafe { self.use_existing(&entry, request, is_new, copy, record) }.map_err(|Unused { refused, failed }| {
+            self.take_back(request, failed, &mut record.uses);
+            refused
+        })
     }
 
     /// # Safety
@@ -268,7 +264,8 @@ impl Device {
         );
     }
 
-    /// Makes the mapping that a map clause asks for. No lock is held while the plugin allocates.
+    /// Makes the mapping that a map clause asks for, which becomes the newest of the call's uses. No lock is held while
+    /// the plugin allocates.
     ///
     /// # Safety
     ///
@@ -280,7 +277,7 @@ impl Device {
         copy: CopyIn,
         seen: Changes,
         record: &mut CallRecord,
-    ) -> Result<TargetPointer<'_>, Refused> {
+    ) -> Result<bool, Refused> {
         let range = request.range;
         let target = self.shared.plugin.data_alloc(range.size(), range.begin(), ALLOC_DEFAULT);
         if target.is_null() {
@@ -304,12 +301,12 @@ impl Device {
             self.shared.table.lock().remove(&entry);
             return Err(Refused::Fails);
         }
-        Ok(TargetPointer::mapped(entry, range, true))
+        Ok(true)
     }
 
     /// What a map clause gets where no mapping is made.
     #[cold]
-    fn without_mapping(&self, request: &BeginRequest, begin: &Begin) -> Result<TargetPointer<'_>, Refused> {
+    fn without_mapping(&self, request: &BeginRequest, begin: &Begin) -> TargetPointer<'_> {
         let range = request.range;
         let (host, size) = (Address(range.begin()), range.size());
         match *begin {
@@ -322,24 +319,24 @@ impl Device {
                 if request.present {
                     message_not_present(range);
                 }
-                Err(Refused::Fails)
+                TargetPointer::NONE
             }
             Begin::Host => {
                 dp!("Return HstPtrBegin {host} Size={size} for unified shared memory");
-                Ok(TargetPointer::host(range))
+                TargetPointer::host(range)
             }
             Begin::NotPresent => {
                 dp!(
                     "Mapping required by 'present' map type modifier does not exist for HstPtrBegin={host}, Size={size}"
                 );
                 message_not_present(range);
-                Err(Refused::Fails)
+                TargetPointer::NONE
             }
             Begin::Wraps => {
                 report::refused(format_args!("cannot map {size} bytes at {host}: the range leaves the address space"));
-                Err(Refused::Fails)
+                TargetPointer::NONE
             }
-            Begin::Nothing | Begin::Exists { .. } | Begin::Create(_) => Ok(TargetPointer::NONE),
+            Begin::Nothing | Begin::Exists { .. } | Begin::Create(_) => TargetPointer::NONE,
         }
     }
 
@@ -978,10 +975,8 @@ impl Shared {
     #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
         let removed = self.table.lock().finish(uses);
-        for entry in uses.drain() {
-            pin::let_go(&self.plugin, entry);
-        }
-        if !removed.is_empty() {
+        uses.drain(|entry| pin::let_go(&self.plugin, entry));
+        if let Some(removed) = removed {
             self.give_back_all(removed);
         }
     }

@@ -5,7 +5,7 @@
 use super::call::{CallId, Caller, Calls};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, Ordering, Rank};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Flag, Mutex, Ordering, Rank};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -271,6 +271,7 @@ pub struct Entry {
     /// Calls that use the entry and have not been synchronised.
     pins: AtomicU32,
     may_contain_attached_pointers: AtomicBool,
+    in_table: Flag,
     origin: Origin,
 }
 
@@ -310,6 +311,7 @@ impl Entry {
             leaving: AtomicU64::new(0),
             pins: AtomicU32::new(0),
             may_contain_attached_pointers: AtomicBool::new(false),
+            in_table: Flag::new(false),
             origin,
         }
     }
@@ -394,6 +396,16 @@ impl Entry {
 
     pub(super) fn is_pinned(&self) -> bool {
         self.pins.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether the entry is in its table. Only the table does that, under its lock.
+    pub(super) fn set_in_table(&self, is: bool) {
+        self.in_table.store(is, Ordering::Relaxed);
+    }
+
+    /// Whether the entry is in its table. Exact under the table lock.
+    pub(super) fn is_in_table(&self) -> bool {
+        self.in_table.load(Ordering::Relaxed)
     }
 
     /// The caller that leaves the entry. Exact under the table lock.

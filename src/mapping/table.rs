@@ -550,6 +550,7 @@ impl Table {
         let begin = entry.host_begin();
         self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
         self.changes += 1;
+        entry.set_in_table(true);
         self.exact.insert_unique(hash(begin), entry, |entry| hash(entry.host_begin()));
         self.ordered.insert(begin);
     }
@@ -562,33 +563,54 @@ impl Table {
             let (_, entry) = self.detached.swap_remove(index);
             return (Overlap::of(&entry, range), Released::Removed(entry));
         }
-        let (overlap, entry) = self.look_up(range, true);
-        let released = match entry {
-            None => Released::Missing,
-            Some(entry) if entry.leaving() != Some(caller) => Released::Kept,
-            Some(entry) if entry.is_pinned() && !broken(Rule::JoinableWhileUsed) => {
-                entry.set_leaving(Some(Caller::NOBODY));
-                Released::Kept
+        let begin = range.begin();
+        match self.exact.find_entry(hash(begin), |entry| entry.host_begin() == begin) {
+            Ok(found) if begin < found.get().host_end() => {
+                let overlap = Overlap::with_left(found.get(), range);
+                if !Self::leave(found.get(), kind, caller) {
+                    return (overlap, Released::Kept);
+                }
+                let entry = found.remove().0;
+                self.forget(&entry);
+                (overlap, Released::Removed(entry))
             }
-            Some(entry) => {
-                entry.set_leaving(None);
-                let counts = entry.update_counts(|counts| counts.decrement(kind));
-                let key = (entry.host_begin(), Arc::as_ptr(entry));
-                let removed = if counts.is_zero() { self.take(key) } else { None };
-                removed.map_or(Released::Kept, Released::Removed)
-            }
-        };
-        (overlap, released)
+            _ => self.release_in_order(range, kind, caller),
+        }
+    }
+
+    #[inline(never)]
+    fn release_in_order(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
+        let (overlap, entry) = self.look_up_in_order(range, true);
+        let Some(entry) = entry else { return (overlap, Released::Missing) };
+        let key = (entry.host_begin(), Arc::as_ptr(entry));
+        let removed = if Self::leave(entry, kind, caller) { self.take(key) } else { None };
+        (overlap, removed.map_or(Released::Kept, Released::Removed))
+    }
+
+    /// The last user leaves an entry, if it still carries the caller's mark: to the other calls that use it, or, by the
+    /// answer true, to be taken out of the table.
+    #[inline]
+    fn leave(entry: &Entry, kind: CountKind, caller: Caller) -> bool {
+        if entry.leaving() != Some(caller) {
+            return false;
+        }
+        if entry.is_pinned() && !broken(Rule::JoinableWhileUsed) {
+            entry.set_leaving(Some(Caller::NOBODY));
+            return false;
+        }
+        entry.set_leaving(None);
+        entry.update_counts(|counts| counts.decrement(kind)).is_zero()
     }
 
     /// A call is done with what it used. Removes the entries whose last users have left them to that, and answers them.
     #[inline(always)]
-    pub fn finish(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
-        let mut removed = Vec::new();
+    pub fn finish(&mut self, uses: &Uses) -> Option<Vec<Arc<Entry>>> {
+        let mut removed = None::<Vec<_>>;
         for entry in uses.entries() {
             entry.unpin();
             if entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() {
-                removed.extend(self.take((entry.host_begin(), Arc::as_ptr(entry))));
+                let taken = self.take((entry.host_begin(), Arc::as_ptr(entry)));
+                removed.get_or_insert_default().extend(taken);
             }
         }
         removed
@@ -613,7 +635,7 @@ impl Table {
 
     /// Whether `entry` is in the table.
     pub fn holds(&self, entry: &Entry) -> bool {
-        self.exact(entry.host_begin()).is_some_and(|found| std::ptr::eq(&**found, entry))
+        entry.is_in_table()
     }
 
     /// Takes `entry` out of the table. False if it is not there (any more).
@@ -624,10 +646,16 @@ impl Table {
     /// Takes an entry out of the table, known by its first host address and itself.
     fn take(&mut self, (host_begin, entry): (usize, *const Entry)) -> Option<Arc<Entry>> {
         let found = self.exact.find_entry(hash(host_begin), |found| Arc::as_ptr(found) == entry).ok()?;
-        let (entry, _) = found.remove();
-        self.changes += 1;
-        self.ordered.remove(host_begin);
+        let entry = found.remove().0;
+        self.forget(&entry);
         Some(entry)
+    }
+
+    /// What is left to do for an entry that has been taken out.
+    fn forget(&mut self, entry: &Entry) {
+        entry.set_in_table(false);
+        self.changes += 1;
+        self.ordered.remove(entry.host_begin());
     }
 }
 

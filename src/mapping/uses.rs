@@ -10,6 +10,7 @@ use super::entry::Entry;
 use super::lookup::{HostRange, Overlap};
 use crate::sync::Arc;
 use hashbrown::HashMap;
+use std::mem::ManuallyDrop;
 
 /// One entry in one call's use.
 #[derive(Debug)]
@@ -31,7 +32,9 @@ pub struct Use {
 /// beside what was asked for last.
 #[derive(Debug, Default)]
 pub struct Uses {
-    list: Vec<Use>,
+    /// What would be dropped if the list could not grow would be copied there from the stack, and reading what has just
+    /// been written in parts stalls a processor.
+    list: Vec<ManuallyDrop<Use>>,
     /// Where the last search ended.
     near: usize,
     /// If there are many: where the newest use of an entry is, by the entry's first host address.
@@ -48,7 +51,8 @@ impl Uses {
     #[inline(always)]
     fn find(&mut self, begin: usize, is: impl Fn(&Use) -> bool) -> Option<&mut Use> {
         let fits = |used: &Use| used.entry.host_begin() == begin && is(used);
-        let fits_at = |index: usize| self.list.get(index).is_some_and(fits);
+        let fits_at = |index: usize| self.list.get(index).is_some_and(|used| fits(used));
+        let position = || self.list.iter().position(|used| fits(used));
         let near = self.near;
         self.near = if fits_at(near + 1) {
             near + 1
@@ -57,28 +61,34 @@ impl Uses {
         } else if fits_at(near.wrapping_sub(1)) {
             near - 1
         } else if self.list.len() <= FEW {
-            self.list.iter().position(fits)?
+            position()?
         } else {
             let newest = *self.by_begin.as_ref()?.get(&begin)?;
-            if fits_at(newest) { newest } else { self.list.iter().position(fits)? }
+            if fits_at(newest) { newest } else { position()? }
         };
         Some(&mut self.list[self.near])
     }
 
     /// Notes the use of an entry that the call does not use yet. The table is locked.
+    #[inline]
     pub(crate) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
-        let index = self.list.len();
-        let begin = entry.host_begin();
-        self.list.push(Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None });
-        self.near = index;
-        if index == FEW {
-            let all = self.list.iter().enumerate().map(|(index, used)| (used.entry.host_begin(), index));
-            self.by_begin = Some(Box::new(all.collect()));
-        } else if let Some(by_begin) = &mut self.by_begin {
-            by_begin.insert(begin, index);
+        self.near = self.list.len();
+        let used = Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None };
+        self.list.push(ManuallyDrop::new(used));
+        if self.near >= FEW {
+            self.note_newest();
         }
-        &mut self.list[index]
+        &mut self.list[self.near]
+    }
+
+    #[cold]
+    fn note_newest(&mut self) {
+        let begin = |used: &Use| used.entry.host_begin();
+        match &mut self.by_begin {
+            Some(by_begin) => _ = by_begin.insert(begin(&self.list[self.near]), self.near),
+            None => self.by_begin = Some(Box::new(self.list.iter().map(|used| begin(used)).zip(0..).collect())),
+        }
     }
 
     /// The use of `entry`, noted now if it is the first one. The table is locked.
@@ -146,11 +156,24 @@ impl Uses {
         self.list.iter().map(|used| &used.entry)
     }
 
-    /// All entries, whose pins the table has taken.
-    pub fn drain(&mut self) -> impl Iterator<Item = Arc<Entry>> {
+    /// Gives up all entries, whose pins the table has taken.
+    #[inline]
+    pub fn drain(&mut self, mut give_up: impl FnMut(Arc<Entry>)) {
         self.near = 0;
         self.by_begin = None;
-        self.list.drain(..).map(|used| used.entry)
+        let give_up = |used: ManuallyDrop<Use>| give_up(ManuallyDrop::into_inner(used).entry);
+        // A short way for the usual case.
+        if self.list.len() == 1 {
+            self.list.pop().into_iter().for_each(give_up);
+        } else {
+            self.list.drain(..).for_each(give_up);
+        }
+    }
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        self.drain(drop);
     }
 }
 
@@ -181,7 +204,9 @@ mod tests {
             assert!(!uses.contain(&entry(16)), "another entry at the same place");
             uses.of(&entry(16));
             assert!(uses.contain(&entries[1]));
-            assert_eq!(uses.drain().count(), count + 1);
+            let mut left = 0;
+            uses.drain(|_| left += 1);
+            assert_eq!(left, count + 1);
             assert!(uses.is_empty() && !uses.contain(&entries[1]));
         }
     }
