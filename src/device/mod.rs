@@ -1023,10 +1023,10 @@ fn in_parts(
     let whole = entry.offsets(range);
     let mut rest = Some(whole.start..whole.start);
     if transfer.has_attached() && !broken(stay) {
-        for part in transfer.without_attached(whole) {
+        transfer.each_without_attached(whole, |part| {
             rest = None;
-            copy_part(part)?;
-        }
+            copy_part(part)
+        })?;
     } else if !whole.is_empty() {
         rest = None;
         copy_part(whole)?;

@@ -6,6 +6,7 @@ use super::call::{CallId, Caller, Calls};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Flag, Mutex, Ordering, Rank};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -86,9 +87,52 @@ pub struct Transfer {
 #[derive(Debug, Default)]
 struct More {
     users: Vec<User>,
-    /// The pointers in the entry that point to device memory: offset and value, by offset.
-    attached: BTreeMap<usize, usize>,
+    attached: Attached,
     failed: bool,
+}
+
+/// The pointers in an entry that point to device memory: offsets and values, by offset. All are in one of the two.
+#[derive(Debug, Default)]
+struct Attached {
+    few: SmallVec<[(usize, usize); 2]>,
+    many: BTreeMap<usize, usize>,
+}
+
+impl Attached {
+    /// As many are searched one by one.
+    const FEW: usize = 16;
+
+    fn insert(&mut self, offset: usize, value: usize) {
+        let index = self.few.iter().position(|(later, _)| offset <= *later).unwrap_or(self.few.len());
+        if self.few.get(index).is_some_and(|(same, _)| *same == offset) {
+            self.few[index].1 = value;
+        } else if self.many.is_empty() && self.few.len() < Self::FEW {
+            self.few.insert(index, (offset, value));
+        } else {
+            self.many.extend(self.few.drain(..));
+            self.many.insert(offset, value);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_empty()
+    }
+
+    fn get(&self, offset: usize) -> Option<usize> {
+        let few = self.few.iter().find(|(at, _)| *at == offset).map(|(_, value)| *value);
+        few.or_else(|| self.many.get(&offset).copied())
+    }
+
+    /// Does something with each offset in a range.
+    #[inline]
+    fn each_in<E>(&self, range: Range<usize>, mut work: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+        for (offset, _) in &self.few {
+            if range.contains(offset) {
+                work(*offset)?;
+            }
+        }
+        if self.many.is_empty() { Ok(()) } else { self.many.range(range).try_for_each(|(offset, _)| work(*offset)) }
+    }
 }
 
 impl Transfer {
@@ -221,20 +265,26 @@ impl Transfer {
 
     /// The value of the pointer that has been attached at `offset`.
     pub fn attached(&self, offset: usize) -> Option<usize> {
-        self.more.as_ref()?.attached.get(&offset).copied()
+        self.more.as_ref()?.attached.get(offset)
     }
 
-    /// The parts of a range of offsets that hold no attached pointers, by offset.
-    pub fn without_attached(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    /// Does something with each part of a range of offsets that holds no attached pointers, in order.
+    #[inline]
+    pub fn each_without_attached<E>(
+        &self,
+        range: Range<usize>,
+        mut work: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut from = range.start;
-        let reaching_in = range.start.saturating_sub(POINTER - 1)..range.end.max(range.start);
-        let attached = self.more.iter().flat_map(move |more| more.attached.range(reaching_in.clone()));
-        let pointers = attached.map(|(offset, _)| (*offset, offset + POINTER));
-        pointers.chain([(range.end, range.end)]).filter_map(move |(upto, next)| {
-            let part = from..upto;
-            from = next;
-            (!part.is_empty()).then_some(part)
-        })
+        let mut upto = |offset| {
+            let part = std::mem::replace(&mut from, offset + POINTER)..offset;
+            if part.is_empty() { Ok(()) } else { work(part) }
+        };
+        if let Some(more) = &self.more {
+            let reaching_in = range.start.saturating_sub(POINTER - 1)..range.end.max(range.start);
+            more.attached.each_in(reaching_in, &mut upto)?;
+        }
+        upto(range.end)
     }
 
     /// Notes that the first copy could not be issued.

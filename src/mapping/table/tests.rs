@@ -4,7 +4,9 @@
 
 use super::*;
 use crate::mapping::counts::Count;
+use crate::mapping::entry::Transfer;
 use CountKind::{Dynamic, Hold};
+use std::ops::Range;
 
 const ME: Caller = Caller(1);
 const OTHER: Caller = Caller(2);
@@ -517,6 +519,16 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     assert!(later.leaving().is_none());
 }
 
+fn parts_without_attached(transfer: &Transfer, range: Range<usize>) -> Vec<(usize, usize)> {
+    let mut parts = Vec::new();
+    let done = transfer.each_without_attached(range, |part| {
+        parts.push((part.start, part.end));
+        Ok::<_, ()>(())
+    });
+    assert_eq!(done, Ok(()));
+    parts
+}
+
 #[test]
 fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
     let t = table(&[(100, 50)]);
@@ -524,10 +536,7 @@ fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
     let mut transfer = entry.transfer().lock();
     transfer.attach(8, 0x9000);
     transfer.attach(16, 0x9000);
-    let parts = |begin, size| {
-        let parts = transfer.without_attached(entry.offsets(HostRange::new(begin, size)));
-        Vec::from_iter(parts.map(|part| (part.start, part.end)))
-    };
+    let parts = |begin, size| parts_without_attached(&transfer, entry.offsets(HostRange::new(begin, size)));
     assert_eq!(parts(100, 50), [(0, 8), (24, 50)]);
     assert_eq!(parts(112, 14), [(24, 26)], "a pointer reaches in");
     assert_eq!(parts(108, 12), [], "one reaches out");
@@ -535,6 +544,25 @@ fn a_copy_moves_what_is_mapped_but_for_attached_pointers() {
     assert_eq!(parts(90, 12), [(0, 2)], "nothing is mapped before");
     assert_eq!(parts(130, -1), [(30, 50)], "nor after");
     assert!(parts(40, 10).is_empty() && parts(150, 10).is_empty());
+}
+
+#[test]
+fn many_attached_pointers_are_known_like_few() {
+    for count in [1, 2, 3, 16, 17, 100] {
+        let t = table(&[(1000, 1600)]);
+        let mut transfer = t.exact(1000).unwrap().transfer().lock();
+        assert!(!transfer.has_attached());
+        // In no order, the same number of each: 37 and the counts have no divisor in common.
+        let offsets = (0..count).map(|n| n * 37 % count * 16);
+        for offset in offsets.clone().chain(offsets.clone()) {
+            transfer.attach(offset, offset + 1);
+            transfer.attach(offset, offset + 2);
+        }
+        assert!(offsets.clone().all(|offset| transfer.attached(offset) == Some(offset + 2)));
+        assert!(offsets.clone().all(|offset| transfer.attached(offset + 8).is_none()) && transfer.has_attached());
+        let parts = parts_without_attached(&transfer, 0..count * 16);
+        assert_eq!(parts, Vec::from_iter((0..count).map(|n| (n * 16 + 8, n * 16 + 16))));
+    }
 }
 
 /// A known limit: nothing tells a member's look-up at the end of a data region from that of an update, so that it is
