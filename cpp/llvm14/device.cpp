@@ -189,9 +189,7 @@ bool DeviceTy::makeReady(int DeviceNum) { return Core->makeReady(DeviceNum, PM->
 
 /// Device \p Number, or null.
 static DeviceTy *findDevice(int Number) {
-  // The vector grows while a library is being registered.
-  std::lock_guard<decltype(PM->RTLsMtx)> Lock(PM->RTLsMtx);
-  return Number >= 0 && (size_t)Number < PM->Devices.size() ? PM->Devices[Number].get() : nullptr;
+  return Number >= 0 && (size_t)Number < PM->Devices.size() ? PM->Devices[Number] : nullptr;
 }
 
 bool device_is_ready(int device_num) {

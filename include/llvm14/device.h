@@ -11,6 +11,7 @@
 #ifndef _OMPTARGET_DEVICE_H
 #define _OMPTARGET_DEVICE_H
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
@@ -163,6 +164,21 @@ struct PendingCtorDtorListsTy {
 };
 typedef std::map<__tgt_bin_desc *, PendingCtorDtorListsTy> PendingCtorsDtorsPerLibrary;
 
+/// The lock for a device's pending globals. LLVM takes it in each call to read whether there are any, which is atomic.
+struct PendingGlobalsMutexTy : omprs::Mutex {
+  void lock(const char *Caller = __builtin_FUNCTION()) {
+    if (!onlyReads(Caller))
+      Mutex::lock();
+  }
+  void unlock(const char *Caller = __builtin_FUNCTION()) {
+    if (!onlyReads(Caller))
+      Mutex::unlock();
+  }
+
+private:
+  static bool onlyReads(const char *Caller) { return __builtin_strcmp(Caller, "checkDeviceAndCtors") == 0; }
+};
+
 /// A device: its plugin, its mappings, and the operations on both.
 ///
 /// Codes are OFFLOAD_SUCCESS or OFFLOAD_FAIL, or what the plugin answered. Operations that take an AsyncInfo are issued
@@ -177,14 +193,15 @@ public:
   RTLInfoTy *RTL;
   int32_t &RTLDeviceID;
 
-  bool HasPendingGlobals;
+  std::atomic<bool> HasPendingGlobals;
 
   HostDataToTargetListTy HostDataToTargetMap;
   PendingCtorsDtorsPerLibrary PendingCtorsDtors;
   ShadowPtrListTy ShadowPtrMap;
 
   omprs::TableMutex DataMapMtx;
-  omprs::Mutex PendingGlobalsMtx, ShadowMtx;
+  PendingGlobalsMutexTy PendingGlobalsMtx;
+  omprs::Mutex ShadowMtx;
 
   /// Trip count of each thread's next loop.
   std::map<int32_t, uint64_t> LoopTripCnt;
@@ -258,14 +275,70 @@ private:
 
 extern bool device_is_ready(int device_num);
 
+/// All devices. They are added under RTLsMtx, and may be read meanwhile, as LLVM does: none ever moves.
+class DeviceListTy {
+  std::atomic<size_t> Size{0};
+  std::atomic<DeviceTy **> Devices{nullptr};
+  size_t Capacity = 0;
+  /// Where Devices points to, last, and the arrays before, which somebody may still be reading.
+  std::vector<std::unique_ptr<DeviceTy *[]>> Arrays;
+
+public:
+  DeviceListTy() = default;
+  DeviceListTy(const DeviceListTy &) = delete;
+  DeviceListTy &operator=(const DeviceListTy &) = delete;
+  ~DeviceListTy() {
+    for (DeviceTy *Device : *this)
+      delete Device;
+  }
+
+  size_t size() const { return Size.load(std::memory_order_acquire); }
+  DeviceTy **begin() { return Devices.load(std::memory_order_acquire); }
+  DeviceTy **end() {
+    const size_t End = size(); // first: the array is at least as new
+    return begin() + End;
+  }
+  DeviceTy *&operator[](size_t Number) { return begin()[Number]; }
+
+  void reserve(size_t Wanted) {
+    if (Wanted <= Capacity)
+      return;
+    Capacity = std::max(Wanted, 2 * Capacity);
+    Arrays.emplace_back(new DeviceTy *[Capacity]);
+    std::copy(begin(), end(), Arrays.back().get());
+    Devices.store(Arrays.back().get(), std::memory_order_release);
+  }
+  void push_back(std::unique_ptr<DeviceTy> Device) {
+    const size_t Number = size();
+    reserve(Number + 1);
+    (*this)[Number] = Device.release();
+    Size.store(Number + 1, std::memory_order_release);
+  }
+};
+
+/// The lock for RTLs and Devices. LLVM's functions for users take it to read how many devices there are, which is atomic.
+struct DevicesMutexTy : omprs::Mutex {
+  void lock(const char *Caller = __builtin_FUNCTION()) {
+    if (!onlyCounts(Caller))
+      Mutex::lock();
+  }
+  void unlock(const char *Caller = __builtin_FUNCTION()) {
+    if (!onlyCounts(Caller))
+      Mutex::unlock();
+  }
+
+private:
+  static bool onlyCounts(const char *Caller) { return __builtin_strncmp(Caller, "omp_", 4) == 0; }
+};
+
 /// All plugins, devices and images of the process.
 struct PluginManager {
   PluginManager(bool UseEventsForAtomicTransfers);
 
   RTLsTy RTLs;
 
-  std::vector<std::unique_ptr<DeviceTy>> Devices;
-  omprs::Mutex RTLsMtx; ///< For RTLs and Devices
+  DeviceListTy Devices;
+  DevicesMutexTy RTLsMtx;
   /// Which of the first of Devices are known to be ready, as they stay then.
   std::array<std::atomic<bool>, 64> IsReady{};
 
