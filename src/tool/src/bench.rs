@@ -1,8 +1,9 @@
 //! Measures what libomptarget itself costs, with each core, on a plugin that does nothing.
 //!
-//! For each number of live mappings a process per core makes them once and then does pieces of work in turn, one a
-//! line; see `tests/bench/bench.c`. Both cores do the same operations, in pairs that follow each other closely, so that
-//! what disturbs one of them likely disturbs the other too. A ratio is the median of those of its pairs.
+//! For each number of live mappings a process per core makes them once and then does pieces of work, one a line; see
+//! `tests/bench/bench.c`. Both cores do the same operations, in pairs that follow each other closely, so that what
+//! disturbs one of them likely disturbs the other too. The next pair has two new processes, as where things happen to
+//! be in a process's memory makes some faster than others. A ratio is the median of those of its pairs.
 
 pub mod instructions;
 
@@ -189,52 +190,59 @@ fn measure(options: &Options) -> Result<Measured> {
 
 /// All pieces with one number of mappings.
 fn measure_size(options: &Options, program: &Program, size: usize, measured: &mut Measured) -> Result<()> {
-    let filling = progress::step(format!("making {} mappings", table::grouped(size)));
-    let mut servers = Vec::new();
-    for libs in &program.libs {
-        let (server, filling) = Server::start(program.command(libs, size), libs.core, size)?;
-        servers.push(server);
-        measured.fillings.push(filling);
-    }
-    drop(filling);
-    let count = options.scenarios.len() * options.threads.len() * options.pairs;
-    let progress = progress::steps(format!("measuring with {} mappings", table::grouped(size)), count);
-    for &scenario in &options.scenarios {
-        for &threads in &options.threads {
-            let operations = operations(&mut servers, scenario, threads, options.millis)?;
-            let mut pieces = vec![Vec::new(); servers.len()];
-            for pair in 0..options.pairs {
-                // Each core is the first in every other pair.
-                let first = pair % servers.len();
-                for turn in 0..servers.len() {
-                    let index = (first + turn) % servers.len();
-                    let seed = pair as u64 + 1;
-                    pieces[index].push(servers[index].work(scenario, threads, operations, seed)?);
-                }
-                progress.inc();
+    let cases = options.scenarios.iter().flat_map(|&scenario| options.threads.iter().map(move |&of| (scenario, of)));
+    let row = |(scenario, threads)| Row { scenario, size, threads, stock: Vec::new(), rust: Vec::new() };
+    // With how many operations a piece has, once that is known.
+    let mut rows = cases.map(|case| (row(case), None)).collect::<Vec<_>>();
+    let progress =
+        progress::steps(format!("measuring with {} mappings", table::grouped(size)), rows.len() * options.pairs);
+    for pair in 0..options.pairs {
+        let mut servers = Vec::new();
+        for libs in &program.libs {
+            let (server, filling) = Server::start(program.command(libs, size), libs.core, size)?;
+            servers.push(server);
+            if pair == 0 {
+                measured.fillings.push(filling);
             }
-            let mut row = Row { scenario, size, threads, stock: Vec::new(), rust: Vec::new() };
-            for (server, pieces) in servers.iter().zip(pieces) {
+        }
+        // Each core is the first in every other pair.
+        servers.rotate_left(pair % program.libs.len());
+        for (row, operations) in &mut rows {
+            let operations = match *operations {
+                Some(known) => warm_up(&mut servers, row, known)?,
+                None => *operations.insert(find_operations(&mut servers, row, options.millis)?),
+            };
+            for server in &mut servers {
+                let piece = server.work(row.scenario, row.threads, operations, pair as u64 + 1)?;
                 match server.core {
-                    Core::Stock => row.stock = pieces,
-                    Core::Rust => row.rust = pieces,
+                    Core::Stock => row.stock.push(piece),
+                    Core::Rust => row.rust.push(piece),
                 }
             }
-            measured.rows.push(row);
+            progress.inc();
         }
     }
+    measured.rows.extend(rows.into_iter().map(|(row, _)| row));
     Ok(())
 }
 
+/// Does part of a piece that is not measured.
+fn warm_up(servers: &mut [Server], row: &Row, operations: usize) -> Result<usize> {
+    for server in servers {
+        server.work(row.scenario, row.threads, operations.div_ceil(8), 0)?;
+    }
+    Ok(operations)
+}
+
 /// How many operations of each thread take about so long on the first core. Warms the others up as well.
-fn operations(servers: &mut [Server], scenario: Scenario, threads: usize, millis: u64) -> Result<usize> {
+fn find_operations(servers: &mut [Server], row: &Row, millis: u64) -> Result<usize> {
     const FIRST: usize = 100;
     let limit = millis as f64 * 1e6;
     let mut operations = FIRST;
     loop {
         let mut took = 0.0;
         for server in servers.iter_mut().rev() {
-            took = server.work(scenario, threads, operations, 0)?.wall * (operations * threads) as f64;
+            took = server.work(row.scenario, row.threads, operations, 0)?.wall * (operations * row.threads) as f64;
         }
         let per_operation = took.max(1.0) / operations as f64;
         // What the first pieces say of a longer one is not much.
