@@ -4,7 +4,7 @@
 //! lines of several threads do not mix. Lines of our own, which LLVM does not have, come from [`plugin_failed`] and
 //! [`refused`] alone.
 
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU8, Counter32, Ordering};
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::io::Write;
@@ -18,7 +18,7 @@ const ON: u8 = 1;
 const MUTED: u8 = 2;
 
 /// LLVM's information level, which `__tgt_set_info_flag` changes at run time.
-static INFO: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static INFO: AtomicPtr<Counter32> = AtomicPtr::new(null_mut());
 
 /// Takes over LLVM's settings.
 ///
@@ -28,7 +28,7 @@ static INFO: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 /// # Safety
 ///
 /// `info` points to a live 32-bit atomic for the rest of the program.
-pub unsafe fn start(debug: bool, built_in: bool, info: NonNull<AtomicU32>) {
+pub unsafe fn start(debug: bool, built_in: bool, info: NonNull<Counter32>) {
     INFO.store(info.as_ptr(), Ordering::Relaxed);
     DEBUG.store(
         if !debug {

@@ -336,16 +336,14 @@ impl CallRecord {
     /// Keeps an entry that LLVM has a handle on, its device memory and its event until this call has been synchronised.
     /// Says whether the entry is in the table.
     pub fn pin(&mut self, entry: &Handle<'_>) -> bool {
-        let is_known = self.uses.contain(entry);
-        let table = self.device.table.lock();
-        if !is_known {
+        if !self.uses.contain(entry) {
             let entry = &raw const **entry;
             // SAFETY: all entries are in an `Arc`, and LLVM has a handle.
             unsafe { Arc::increment_strong_count(entry) };
             // SAFETY: the count was raised for this very handle.
             self.uses.push(unsafe { Arc::from_raw(entry) });
         }
-        table.holds(entry)
+        entry.is_in_table()
     }
 
     /// Waits for the call's work, if its plugin has been given any queue, and lets go of what it used.

@@ -857,7 +857,7 @@ impl Device {
                 Err(busy) => {
                     drop(transfer);
                     calls.wait_for(busy);
-                    is_mapped = self.shared.table.lock().holds(&entry);
+                    is_mapped = entry.is_in_table();
                 }
             }
         };
@@ -974,7 +974,7 @@ impl Shared {
     /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
     #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
-        let removed = self.table.lock().finish(uses);
+        let removed = uses.unpin().then(|| self.table.lock().remove_left_alone(uses));
         uses.drain(|entry| pin::let_go(&self.plugin, entry));
         if let Some(removed) = removed {
             self.give_back_all(removed);

@@ -5,7 +5,7 @@
 use super::call::{CallId, Caller, Calls};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Flag, Mutex, Ordering, Rank};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, Ordering, Rank};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -318,10 +318,9 @@ pub struct Entry {
     transfer: Mutex<Transfer>,
     /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
     leaving: AtomicU64,
-    /// Calls that use the entry and have not been synchronised.
+    /// How many calls use the entry and have not been synchronised, and [`Self::LEFT`], [`Self::GONE`].
     pins: AtomicU32,
     may_contain_attached_pointers: AtomicBool,
-    in_table: Flag,
     origin: Origin,
 }
 
@@ -359,9 +358,8 @@ impl Entry {
             hold: Counter::new(counts.hold.0),
             transfer: Mutex::new(Rank::ENTRY, Transfer::default()),
             leaving: AtomicU64::new(0),
-            pins: AtomicU32::new(0),
+            pins: AtomicU32::new(Self::GONE),
             may_contain_attached_pointers: AtomicBool::new(false),
-            in_table: Flag::new(false),
             origin,
         }
     }
@@ -434,28 +432,56 @@ impl Entry {
         counts
     }
 
-    /// Notes that one call more uses the entry. Only the table does that, under its lock.
+    /// Its last user has left the entry to the calls that use it, and the last of them removes it.
+    const LEFT: u32 = 1 << 31;
+    /// The entry is not in a table: not yet, or not any more.
+    const GONE: u32 = 1 << 30;
+
+    /// Notes that one call more uses the entry. If it is in the table then, nobody but a `delete` takes it out before
+    /// that call is done.
     pub(super) fn pin(&self) {
-        self.pins.store(self.pins.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.pins.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes that a call is done with the entry. Only the table does that, under its lock.
-    pub(super) fn unpin(&self) {
-        self.pins.store(self.pins.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    /// Notes that a call is done with the entry. True if it has been left to that: see [`is_left_alone`](Self::is_left_alone).
+    #[must_use]
+    pub(super) fn unpin(&self) -> bool {
+        self.pins.fetch_sub(1, Ordering::AcqRel) == Self::LEFT + 1
     }
 
-    pub(super) fn is_pinned(&self) -> bool {
-        self.pins.load(Ordering::Relaxed) != 0
+    /// Whether the entry has been left to calls that are done by now. Final under the table lock, where it is to be
+    /// removed then.
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.pins.load(Ordering::Acquire) == Self::LEFT
     }
 
-    /// Notes whether the entry is in its table. Only the table does that, under its lock.
-    pub(super) fn set_in_table(&self, is: bool) {
-        self.in_table.store(is, Ordering::Relaxed);
+    /// The last user goes: the entry leaves the table, unless calls still use it. Then it is left to them, and the
+    /// answer is false. Only the table does that, under its lock.
+    pub(super) fn leave(&self) -> bool {
+        let mut pins = self.pins.load(Ordering::Acquire);
+        loop {
+            let (next, leaves) = if pins == 0 { (Self::GONE, true) } else { (pins | Self::LEFT, false) };
+            match self.pins.compare_exchange(pins, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return leaves,
+                Err(now) => pins = now,
+            }
+        }
     }
 
-    /// Whether the entry is in its table. Exact under the table lock.
-    pub(super) fn is_in_table(&self) -> bool {
-        self.in_table.load(Ordering::Relaxed)
+    /// Notes that the entry is in a table now, where nobody has seen it yet, and used by so many calls. Only the table
+    /// does that.
+    pub(super) fn set_in_table(&self, pins: u32) {
+        self.pins.store(pins, Ordering::Release);
+    }
+
+    /// Notes that the entry is in no table any more. Only the table does that, under its lock.
+    pub(super) fn set_gone(&self) {
+        self.pins.fetch_or(Self::GONE, Ordering::AcqRel);
+    }
+
+    /// Whether the entry is in its table. Final under the table lock.
+    pub fn is_in_table(&self) -> bool {
+        self.pins.load(Ordering::Acquire) & Self::GONE == 0
     }
 
     /// The caller that leaves the entry. Exact under the table lock.
@@ -465,6 +491,9 @@ impl Entry {
 
     /// Marks the entry as left by a caller, or takes the mark off. Only the table does that, under its lock.
     pub(super) fn set_leaving(&self, caller: Option<Caller>) {
+        if self.leaving() == Some(Caller::NOBODY) {
+            self.pins.fetch_and(!Self::LEFT, Ordering::AcqRel);
+        }
         self.leaving.store(caller.map_or(0, |caller| caller.0), Ordering::Relaxed);
     }
 

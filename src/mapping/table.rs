@@ -493,8 +493,8 @@ impl Table {
         if seen.0 != self.changes && !self.is_free(request.range) {
             return Err(entry);
         }
-        self.add(Arc::clone(&entry));
-        let used = uses.push(entry);
+        self.add(Arc::clone(&entry), 1);
+        let used = uses.push_pinned(entry);
         used.made = Some(true);
         if request.update {
             used.counted = 1;
@@ -517,7 +517,7 @@ impl Table {
         let origin = if infinite { Origin::Global } else { Origin::Mapped };
         if self.is_free(range) {
             let counts = RefCounts::first(kind, infinite);
-            self.add(Arc::new(Entry::new(range, base, target_begin, name, origin, counts)));
+            self.add(Arc::new(Entry::new(range, base, target_begin, name, origin, counts)), 0);
         }
     }
 
@@ -535,7 +535,7 @@ impl Table {
         }
         let counts = RefCounts::first(CountKind::Dynamic, true);
         let entry = Arc::new(Entry::new(range, range.begin(), target_begin, 0, Origin::Associated, counts));
-        self.add(Arc::clone(&entry));
+        self.add(Arc::clone(&entry), 0);
         (Association::Made, Some(entry))
     }
 
@@ -546,11 +546,11 @@ impl Table {
     }
 
     #[inline(always)]
-    fn add(&mut self, entry: Arc<Entry>) {
+    fn add(&mut self, entry: Arc<Entry>, pins: u32) {
         let begin = entry.host_begin();
         self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
         self.changes += 1;
-        entry.set_in_table(true);
+        entry.set_in_table(pins);
         self.exact.insert_unique(hash(begin), entry, |entry| hash(entry.host_begin()));
         self.ordered.insert(begin);
     }
@@ -571,7 +571,7 @@ impl Table {
                     return (overlap, Released::Kept);
                 }
                 let entry = found.remove().0;
-                self.forget(&entry);
+                self.forget(begin);
                 (overlap, Released::Removed(entry))
             }
             _ => self.release_in_order(range, kind, caller),
@@ -594,26 +594,22 @@ impl Table {
         if entry.leaving() != Some(caller) {
             return false;
         }
-        if entry.is_pinned() && !broken(Rule::JoinableWhileUsed) {
+        let mut counts = entry.counts();
+        counts.decrement(kind);
+        if counts.is_zero() && !entry.leave() && !broken(Rule::JoinableWhileUsed) {
             entry.set_leaving(Some(Caller::NOBODY));
             return false;
         }
         entry.set_leaving(None);
-        entry.update_counts(|counts| counts.decrement(kind)).is_zero()
+        entry.update_counts(|now| *now = counts);
+        counts.is_zero()
     }
 
-    /// A call is done with what it used. Removes the entries whose last users have left them to that, and answers them.
-    #[inline(always)]
-    pub fn finish(&mut self, uses: &Uses) -> Option<Vec<Arc<Entry>>> {
-        let mut removed = None::<Vec<_>>;
-        for entry in uses.entries() {
-            entry.unpin();
-            if entry.leaving() == Some(Caller::NOBODY) && !entry.is_pinned() {
-                let taken = self.take((entry.host_begin(), Arc::as_ptr(entry)));
-                removed.get_or_insert_default().extend(taken);
-            }
-        }
-        removed
+    /// Removes what last users have left to calls that are done by now, and answers it.
+    #[cold]
+    pub fn remove_left_alone(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
+        let left_alone = uses.entries().filter(|entry| entry.is_left_alone());
+        left_alone.filter_map(|entry| self.take((entry.host_begin(), Arc::as_ptr(entry)))).collect()
     }
 
     /// Whether [`take_detached`](Self::take_detached) would answer any.
@@ -647,15 +643,15 @@ impl Table {
     fn take(&mut self, (host_begin, entry): (usize, *const Entry)) -> Option<Arc<Entry>> {
         let found = self.exact.find_entry(hash(host_begin), |found| Arc::as_ptr(found) == entry).ok()?;
         let entry = found.remove().0;
-        self.forget(&entry);
+        entry.set_gone();
+        self.forget(host_begin);
         Some(entry)
     }
 
     /// What is left to do for an entry that has been taken out.
-    fn forget(&mut self, entry: &Entry) {
-        entry.set_in_table(false);
+    fn forget(&mut self, host_begin: usize) {
         self.changes += 1;
-        self.ordered.remove(entry.host_begin());
+        self.ordered.remove(host_begin);
     }
 }
 

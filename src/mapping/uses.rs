@@ -69,10 +69,16 @@ impl Uses {
         Some(&mut self.list[self.near])
     }
 
-    /// Notes the use of an entry that the call does not use yet. The table is locked.
+    /// Notes the use of an entry that the call does not use yet. It is pinned until [`unpin`](Self::unpin).
     #[inline]
     pub(crate) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
+        self.push_pinned(entry)
+    }
+
+    /// The same, for an entry that has been pinned for it.
+    #[inline]
+    pub(super) fn push_pinned(&mut self, entry: Arc<Entry>) -> &mut Use {
         self.near = self.list.len();
         let used = Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None };
         self.list.push(ManuallyDrop::new(used));
@@ -91,7 +97,7 @@ impl Uses {
         }
     }
 
-    /// The use of `entry`, noted now if it is the first one. The table is locked.
+    /// The use of `entry`, noted now if it is the first one.
     #[inline]
     pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
         if self.contain(entry) { self.newest_mut() } else { self.push(Arc::clone(entry)) }
@@ -156,7 +162,14 @@ impl Uses {
         self.list.iter().map(|used| &used.entry)
     }
 
-    /// Gives up all entries, whose pins the table has taken.
+    /// Takes back the pins of all entries, when the call is done. Says whether the table has to
+    /// [remove](super::Table::remove_left_alone) any.
+    #[inline]
+    pub fn unpin(&self) -> bool {
+        self.list.iter().fold(false, |any, used| used.entry.unpin() | any)
+    }
+
+    /// Gives up all entries, which are not pinned any more.
     #[inline]
     pub fn drain(&mut self, mut give_up: impl FnMut(Arc<Entry>)) {
         self.near = 0;

@@ -20,17 +20,15 @@ pub use rank::Rank;
 // What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
 /// A lock that a model checker leaves alone, because no protocol hangs on it. Nothing else is locked while it is held.
 pub use parking_lot::Mutex as Unmodelled;
-pub use std::sync::atomic::{
-    AtomicBool as Flag, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64 as Counter, Ordering,
-};
+pub use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32 as Counter32, AtomicU64 as Counter, Ordering};
 pub use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "loom")]
-pub use loom::sync::atomic::{AtomicBool, AtomicU64};
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 #[cfg(feature = "shuttle")]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 #[cfg(not(model))]
-pub use std::sync::atomic::{AtomicBool, AtomicU64};
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// What a thread has of its own: all zero at its start, and never dropped, as device destructors run when other
 /// thread-locals may be gone.
