@@ -366,6 +366,18 @@ fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
 }
 
 #[test]
+fn who_joins_what_was_left_to_others_keeps_it() {
+    let mut t = Table::default();
+    let (mut slow, mut joiner) = (Uses::default(), Uses::default());
+    t.makes(&clause(100, 50), 0x7000, &mut slow);
+    found(&mut t, &exit(100, 50));
+    t.release(exit(100, 50).range, Dynamic, ME);
+    t.begin(&clause(100, 50), OTHER, &mut joiner);
+    assert!(t.finish(&slow).is_empty() && t.finish(&joiner).is_empty());
+    assert_eq!(t.exact(100).map(|entry| entry.counts().dynamic()), Some(Count(1)), "the joiner's");
+}
+
+#[test]
 fn a_mapping_taken_over_counts_by_the_kind_of_its_new_user() {
     let mut t = table(&[(100, 50)]);
     found(&mut t, &exit(100, 50));
