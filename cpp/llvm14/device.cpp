@@ -189,6 +189,8 @@ bool DeviceTy::makeReady(int DeviceNum) { return Core->makeReady(DeviceNum, PM->
 
 /// Device \p Number, or null.
 static DeviceTy *findDevice(int Number) {
+  // A device gets its numbers after it has been added.
+  std::lock_guard<decltype(PM->RTLsMtx)> Lock(PM->RTLsMtx);
   return Number >= 0 && (size_t)Number < PM->Devices.size() ? PM->Devices[Number] : nullptr;
 }
 

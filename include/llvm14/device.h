@@ -277,42 +277,55 @@ extern bool device_is_ready(int device_num);
 
 /// All devices. They are added under RTLsMtx, and may be read meanwhile, as LLVM does: none ever moves.
 class DeviceListTy {
+  /// How many there are for whoever asks: a plugin's devices, for which LLVM reserves room, come all at once.
   std::atomic<size_t> Size{0};
   std::atomic<DeviceTy **> Devices{nullptr};
-  size_t Capacity = 0;
+  size_t Added = 0, Reserved = 0, Capacity = 0;
   /// Where Devices points to, last, and the arrays before, which somebody may still be reading.
   std::vector<std::unique_ptr<DeviceTy *[]>> Arrays;
 
 public:
+  class iterator {
+    DeviceListTy &List;
+    size_t Number;
+
+  public:
+    iterator(DeviceListTy &List, size_t Number) : List(List), Number(Number) {}
+    DeviceTy *&operator*() const { return List[Number]; }
+    iterator &operator++() {
+      ++Number;
+      return *this;
+    }
+    bool operator!=(const iterator &Other) const { return Number != Other.Number; }
+  };
+
   DeviceListTy() = default;
   DeviceListTy(const DeviceListTy &) = delete;
   DeviceListTy &operator=(const DeviceListTy &) = delete;
   ~DeviceListTy() {
-    for (DeviceTy *Device : *this)
-      delete Device;
+    for (size_t Number = 0; Number < Added; ++Number)
+      delete (*this)[Number];
   }
 
   size_t size() const { return Size.load(std::memory_order_acquire); }
-  DeviceTy **begin() { return Devices.load(std::memory_order_acquire); }
-  DeviceTy **end() {
-    const size_t End = size(); // first: the array is at least as new
-    return begin() + End;
-  }
-  DeviceTy *&operator[](size_t Number) { return begin()[Number]; }
+  DeviceTy *&operator[](size_t Number) { return Devices.load(std::memory_order_acquire)[Number]; }
+  iterator begin() { return {*this, 0}; }
+  iterator end() { return {*this, size()}; }
 
   void reserve(size_t Wanted) {
+    Reserved = Wanted;
     if (Wanted <= Capacity)
       return;
     Capacity = std::max(Wanted, 2 * Capacity);
     Arrays.emplace_back(new DeviceTy *[Capacity]);
-    std::copy(begin(), end(), Arrays.back().get());
+    std::copy_n(Devices.load(std::memory_order_relaxed), Added, Arrays.back().get());
     Devices.store(Arrays.back().get(), std::memory_order_release);
   }
   void push_back(std::unique_ptr<DeviceTy> Device) {
-    const size_t Number = size();
-    reserve(Number + 1);
-    (*this)[Number] = Device.release();
-    Size.store(Number + 1, std::memory_order_release);
+    reserve(std::max(Reserved, Added + 1));
+    (*this)[Added++] = Device.release();
+    if (Added == Reserved)
+      Size.store(Added, std::memory_order_release);
   }
 };
 

@@ -437,22 +437,24 @@ impl Entry {
     /// The entry is not in a table: not yet, or not any more.
     const GONE: u32 = 1 << 30;
 
-    /// Notes that one call more uses the entry. If it is in the table then, nobody but a `delete` takes it out before
-    /// that call is done.
+    /// Notes that one call more uses the entry. If it is in its table after that, nobody but a `delete` takes it out
+    /// before the call is done.
     pub(super) fn pin(&self) {
         self.pins.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes that a call is done with the entry. True if it has been left to that: see [`is_left_alone`](Self::is_left_alone).
+    /// Notes that a call is done with the entry. True if it was the last one of an entry that has been left to them, and
+    /// so has to remove it if it can: see [`leave_alone`](Self::leave_alone).
     #[must_use]
     pub(super) fn unpin(&self) -> bool {
         self.pins.fetch_sub(1, Ordering::AcqRel) == Self::LEFT + 1
     }
 
-    /// Whether the entry has been left to calls that are done by now. Final under the table lock, where it is to be
-    /// removed then.
-    pub(super) fn is_left_alone(&self) -> bool {
-        self.pins.load(Ordering::Acquire) == Self::LEFT
+    /// The entry leaves the table if it has been left to calls that are done by now. Only the table does that, under its
+    /// lock.
+    pub(super) fn leave_alone(&self) -> bool {
+        let (left, gone) = (Self::LEFT, Self::LEFT | Self::GONE);
+        self.pins.compare_exchange(left, gone, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The last user goes: the entry leaves the table, unless calls still use it. Then it is left to them, and the
@@ -479,7 +481,7 @@ impl Entry {
         self.pins.fetch_or(Self::GONE, Ordering::AcqRel);
     }
 
-    /// Whether the entry is in its table. Final under the table lock.
+    /// Whether the entry is in its table. That does not change under the table lock.
     pub fn is_in_table(&self) -> bool {
         self.pins.load(Ordering::Acquire) & Self::GONE == 0
     }

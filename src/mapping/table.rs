@@ -600,6 +600,9 @@ impl Table {
             entry.set_leaving(Some(Caller::NOBODY));
             return false;
         }
+        if broken(Rule::JoinableWhileUsed) && counts.is_zero() {
+            entry.set_gone();
+        }
         entry.set_leaving(None);
         entry.update_counts(|now| *now = counts);
         counts.is_zero()
@@ -608,7 +611,7 @@ impl Table {
     /// Removes what last users have left to calls that are done by now, and answers it.
     #[cold]
     pub fn remove_left_alone(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
-        let left_alone = uses.entries().filter(|entry| entry.is_left_alone());
+        let left_alone = uses.entries().filter(|entry| entry.leave_alone());
         left_alone.filter_map(|entry| self.take((entry.host_begin(), Arc::as_ptr(entry)))).collect()
     }
 

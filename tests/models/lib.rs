@@ -92,15 +92,55 @@ mod thread_tests {
 
 #[cfg(feature = "loom")]
 mod loom_tests {
+    use super::checker::spawn;
     use super::scenarios::{ADDERS, READERS, Scenario};
     use super::search::{Search, break_each, check};
+    use omptarget::mapping::{Caller, CountKind, EndRequest, HostRange, Released, Table, Uses};
     use omptarget::rules::Rule;
+    use omptarget::sync::{Mutex, Rank};
+    use std::sync::Arc;
 
     const SEARCHES: [(Scenario, usize, Search); 2] = [(READERS, 2, Search::All), (ADDERS, 2, Search::All)];
 
     #[test]
     fn no_order_is_wrong() {
         check(&SEARCHES);
+    }
+
+    /// Pins are taken without the table's lock. Who gets one on what was left to another call either keeps it in its
+    /// table, or learns that it has gone.
+    #[test]
+    fn what_was_left_to_calls_is_pinned_or_gone() {
+        loom::model(|| {
+            let (range, mut table, mut first) = (HostRange::new(0x1000, 8), Table::default(), Uses::default());
+            table.emplace(range, 0x1000, 0x2000, 0, CountKind::Dynamic, false);
+            let entry = Arc::clone(table.exact(0x1000).expect("just made"));
+            first.of(&entry);
+            let exit = EndRequest {
+                range,
+                kind: CountKind::Dynamic,
+                update: true,
+                must_contain: true,
+                force_delete: false,
+                extended: false,
+                unified: false,
+            };
+            table.end(&exit, Caller(1), None);
+            assert!(matches!(table.release(range, CountKind::Dynamic, Caller(1)).1, Released::Kept));
+            let table = Mutex::new(Rank::TABLE, table);
+            let finish = |uses: &Uses| uses.unpin() && !table.lock().remove_left_alone(uses).is_empty();
+            let another = spawn(move || {
+                let mut second = Uses::default();
+                second.of(&entry);
+                let is_there = entry.is_in_table();
+                (second, is_there)
+            });
+            let removed = finish(&first);
+            let (second, is_there) = another.join().expect("it does not panic");
+            assert_ne!(is_there, removed);
+            assert_eq!(finish(&second), is_there, "the last one removes it");
+            assert!(table.lock().is_empty());
+        });
     }
 
     #[test]

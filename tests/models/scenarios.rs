@@ -126,6 +126,21 @@ pub const TWICE: Scenario = Scenario {
     ..ADDERS
 };
 
+/// One task copies back what it has looked up before its call is known to use it, while the others' regions take the
+/// mapping over, leave it to each other, and map it anew.
+pub const EXIT: Scenario = Scenario {
+    name: "an exit data beside adders",
+    task: |program, task| match task {
+        0 => {
+            program.enter(&[Map { host: X, ..TO }]);
+            program.exit(&[Map { host: X, from: true, ..NONE }]);
+        }
+        _ => (ADDERS_AGAIN.task)(program, task),
+    },
+    expected: |tasks| vec![(X, 2 * (tasks - 1))],
+    ..ADDERS
+};
+
 /// Tasks map a struct with a pointer in it, and the host's pointer is as before at the end.
 pub const STRUCTS: Scenario = Scenario {
     name: "a struct and its pointer",
@@ -250,7 +265,7 @@ pub const OUTLIVED: Scenario = Scenario {
 };
 
 /// All of them.
-pub const ALL: [Scenario; 16] = [
+pub const ALL: [Scenario; 17] = [
     READERS,
     ADDERS,
     ADDERS_AGAIN,
@@ -258,6 +273,7 @@ pub const ALL: [Scenario; 16] = [
     ALWAYS_ONE,
     DELETE,
     TWICE,
+    EXIT,
     STRUCTS,
     MEMBERS,
     ATTACHED,

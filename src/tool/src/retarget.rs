@@ -2,7 +2,7 @@
 //! check sum are changed in place, nothing else.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -90,11 +90,16 @@ fn replace(file: &Path, bytes: &[u8]) -> Result<()> {
     let mut new = tempfile::Builder::new().prefix(".omptarget-").tempfile_in(dir)?;
     // A process that another thread starts meanwhile has the open file too until it runs its own program, and as long
     // as that is so the system runs no program from this file. The lock goes with the last of them.
-    new.as_file().lock()?;
+    let supported = |result: io::Result<()>| match result {
+        // Some file systems have no locks.
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+        _ => Ok(()),
+    };
+    supported(new.as_file().lock())?;
     new.write_all(bytes)?;
     fs::set_permissions(new.path(), fs::metadata(&file)?.permissions())?;
     let new = new.into_temp_path();
-    File::open(&new)?.lock_shared()?;
+    supported(File::open(&new)?.lock_shared())?;
     new.persist(&file)?;
     Ok(())
 }
