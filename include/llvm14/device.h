@@ -164,20 +164,22 @@ struct PendingCtorDtorListsTy {
 };
 typedef std::map<__tgt_bin_desc *, PendingCtorDtorListsTy> PendingCtorsDtorsPerLibrary;
 
-/// The lock for a device's pending globals. LLVM takes it in each call to read whether there are any, which is atomic.
-struct PendingGlobalsMutexTy : omprs::Mutex {
+/// A lock that functions of LLVM's take to read one value, which is atomic: for those that \p Reads names it does nothing.
+template <bool (*Reads)(const char *)> struct MutexButForTy : omprs::Mutex {
   void lock(const char *Caller = __builtin_FUNCTION()) {
-    if (!onlyReads(Caller))
+    if (!Reads(Caller))
       Mutex::lock();
   }
   void unlock(const char *Caller = __builtin_FUNCTION()) {
-    if (!onlyReads(Caller))
+    if (!Reads(Caller))
       Mutex::unlock();
   }
-
-private:
-  static bool onlyReads(const char *Caller) { return __builtin_strcmp(Caller, "checkDeviceAndCtors") == 0; }
 };
+
+/// LLVM asks in each call whether globals are pending.
+inline bool asksForPendingGlobals(const char *Caller) { return __builtin_strcmp(Caller, "checkDeviceAndCtors") == 0; }
+/// LLVM's functions for users ask how many devices there are.
+inline bool countsDevices(const char *Caller) { return __builtin_strncmp(Caller, "omp_", 4) == 0; }
 
 /// A device: its plugin, its mappings, and the operations on both.
 ///
@@ -200,7 +202,7 @@ public:
   ShadowPtrListTy ShadowPtrMap;
 
   omprs::TableMutex DataMapMtx;
-  PendingGlobalsMutexTy PendingGlobalsMtx;
+  MutexButForTy<asksForPendingGlobals> PendingGlobalsMtx;
   omprs::Mutex ShadowMtx;
 
   /// Trip count of each thread's next loop.
@@ -329,21 +331,6 @@ public:
   }
 };
 
-/// The lock for RTLs and Devices. LLVM's functions for users take it to read how many devices there are, which is atomic.
-struct DevicesMutexTy : omprs::Mutex {
-  void lock(const char *Caller = __builtin_FUNCTION()) {
-    if (!onlyCounts(Caller))
-      Mutex::lock();
-  }
-  void unlock(const char *Caller = __builtin_FUNCTION()) {
-    if (!onlyCounts(Caller))
-      Mutex::unlock();
-  }
-
-private:
-  static bool onlyCounts(const char *Caller) { return __builtin_strncmp(Caller, "omp_", 4) == 0; }
-};
-
 /// All plugins, devices and images of the process.
 struct PluginManager {
   PluginManager(bool UseEventsForAtomicTransfers);
@@ -351,7 +338,7 @@ struct PluginManager {
   RTLsTy RTLs;
 
   DeviceListTy Devices;
-  DevicesMutexTy RTLsMtx;
+  MutexButForTy<countsDevices> RTLsMtx; ///< For RTLs and Devices
   /// Which of the first of Devices are known to be ready, as they stay then.
   std::array<std::atomic<bool>, 64> IsReady{};
 

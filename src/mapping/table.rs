@@ -346,7 +346,7 @@ impl Table {
     #[inline(always)]
     fn give_back_what_was_taken(&self, used: &Use, caller: Caller) {
         let left_by_another = used.entry.leaving().is_some_and(|other| other != caller);
-        if left_by_another && used.settled.is_none() && self.holds(&used.entry) && !broken(Rule::LastInTurn) {
+        if left_by_another && used.settled.is_none() && used.entry.is_in_table() && !broken(Rule::LastInTurn) {
             used.entry.set_leaving(None);
         }
     }
@@ -384,7 +384,7 @@ impl Table {
         // Deleted by another caller, or left to the others and removed by them.
         let lost = |known: &Arc<Entry>| {
             let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
-            by_others && known.matches(range) && !self.holds(known) && !broken(Rule::CountOutOwn)
+            by_others && known.matches(range) && !known.is_in_table() && !broken(Rule::CountOutOwn)
         };
         let (overlap, found) = if found.is_some_and(|entry| uses.counted(entry).is_some()) {
             (overlap, OnExit::Own(uses.newest_mut()))
@@ -596,11 +596,11 @@ impl Table {
         }
         let mut counts = entry.counts();
         counts.decrement(kind);
-        if counts.is_zero() && !entry.leave() && !broken(Rule::JoinableWhileUsed) {
-            entry.set_leaving(Some(Caller::NOBODY));
-            return false;
-        }
-        if broken(Rule::JoinableWhileUsed) && counts.is_zero() {
+        if counts.is_zero() && !entry.leave() {
+            if !broken(Rule::JoinableWhileUsed) {
+                entry.set_leaving(Some(Caller::NOBODY));
+                return false;
+            }
             entry.set_gone();
         }
         entry.set_leaving(None);
@@ -630,11 +630,6 @@ impl Table {
     pub fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
         entry.set_leaving(None);
         entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
-    }
-
-    /// Whether `entry` is in the table.
-    pub fn holds(&self, entry: &Entry) -> bool {
-        entry.is_in_table()
     }
 
     /// Takes `entry` out of the table. False if it is not there (any more).
