@@ -208,9 +208,11 @@ fn measure_size(options: &Options, program: &Program, size: usize, measured: &mu
         // Each core is the first in every other pair.
         servers.rotate_left(pair % program.libs.len());
         for (row, operations) in &mut rows {
-            let operations = match *operations {
-                Some(known) => warm_up(&mut servers, row, known)?,
-                None => *operations.insert(find_operations(&mut servers, row, options.millis)?),
+            let operations = if let Some(known) = *operations {
+                warm_up(&mut servers, row, known)?;
+                known
+            } else {
+                *operations.insert(find_operations(&mut servers, row, options.millis)?)
             };
             for server in &mut servers {
                 let piece = server.work(row.scenario, row.threads, operations, pair as u64 + 1)?;
@@ -227,11 +229,11 @@ fn measure_size(options: &Options, program: &Program, size: usize, measured: &mu
 }
 
 /// Does part of a piece that is not measured.
-fn warm_up(servers: &mut [Server], row: &Row, operations: usize) -> Result<usize> {
+fn warm_up(servers: &mut [Server], row: &Row, operations: usize) -> Result<()> {
     for server in servers {
         server.work(row.scenario, row.threads, operations.div_ceil(8), 0)?;
     }
-    Ok(operations)
+    Ok(())
 }
 
 /// How many operations of each thread take about so long on the first core. Warms the others up as well.
