@@ -83,7 +83,7 @@ function(omptarget_rs_swap)
   set_property(TARGET omptarget PROPERTY SOURCES ${sources} "${shim}")
   # The bridge's headers change with the archive only.
   set_property(SOURCE "${shim}" TARGET_DIRECTORY omptarget PROPERTY OBJECT_DEPENDS "${archive}")
-  # Our device.h has to be found ahead of LLVM's; LLVM's private.h lies beside the device.cpp that it is out of sight of.
+  # Our headers have to be found ahead of LLVM's; LLVM's private.h lies beside the device.cpp that it is out of sight of.
   target_include_directories(omptarget BEFORE PRIVATE
     "${root}/include/llvm14" "${root}/include" "${target_dir}/cxxbridge" "${llvm_src}")
   target_link_libraries(omptarget PRIVATE "${archive}" pthread dl m)

@@ -120,7 +120,7 @@ fn check_sources(tree: &Tree, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// They have all read our `device.h`, not LLVM's.
+/// They have all read our headers, and not LLVM's `device.h`.
 fn check_headers(way: &Way, tree: &Tree, dir: &Path) -> Result<()> {
     for name in LLVM_SOURCES {
         let object = format!("libomptarget/src/CMakeFiles/omptarget.dir/{name}.o");
@@ -130,7 +130,9 @@ fn check_headers(way: &Way, tree: &Tree, dir: &Path) -> Result<()> {
             fs::read_to_string(dir.join(object + ".d"))?
         };
         let reads = |header: PathBuf| read.contains(&*header.to_string_lossy());
-        ensure!(reads(paths::root().join("include/llvm14/device.h")), "{name} has not read our device.h");
+        for ours in ["device.h", "omptarget.h", "Debug.h"] {
+            ensure!(reads(paths::root().join("include/llvm14").join(ours)), "{name} has not read our {ours}");
+        }
         ensure!(!reads(tree.libomptarget().join("include/device.h")), "{name} has read LLVM's device.h");
     }
     Ok(())

@@ -25,9 +25,9 @@
 #include <string>
 #include <vector>
 
-#include "omptarget.h"
+#include <omptarget.h>
 #include "omptarget/handle.h"
-#include "rtl.h"
+#include <rtl.h>
 
 struct DeviceTy;
 

@@ -167,7 +167,7 @@ impl Libs {
 fn compile_args(core: Core, tree: &Tree, release: bool) -> Vec<OsString> {
     let mut dirs = Vec::new();
     if core == Core::Rust {
-        // Ahead of LLVM's, so that our device.h is read in place of LLVM's.
+        // Ahead of LLVM's, so that our headers are read in place of LLVM's.
         dirs.extend([paths::root().join("include/llvm14"), paths::root().join("include")]);
     }
     dirs.extend([tree.libomptarget().join("include"), tree.libomptarget().join("src")]);
