@@ -16,6 +16,7 @@
 mod call;
 mod counts;
 mod entry;
+mod exact;
 mod lookup;
 mod ordered;
 mod table;

@@ -5,12 +5,12 @@
 use super::call::Caller;
 use super::counts::{CountKind, RefCounts};
 use super::entry::{Entry, Origin};
+use super::exact::Exact;
 use super::lookup::{HostRange, Overlap};
 use super::ordered::Ordered;
 use super::uses::{Use, Uses};
 use crate::rules::{Rule, broken};
 use crate::sync::Arc;
-use hashbrown::HashTable;
 use std::fmt;
 
 /// A map clause on entry to a region, as `getTargetPointer` gets it.
@@ -185,7 +185,7 @@ pub enum Association {
 #[derive(Debug, Default)]
 pub struct Table {
     /// By first host address, for what is looked up most: whole mappings.
-    exact: HashTable<Arc<Entry>>,
+    exact: Exact,
     /// The same addresses in order, for everything else.
     ordered: Ordered,
     /// No entry begins further than this from its base: how far a zero-length look-up has to search.
@@ -194,12 +194,6 @@ pub struct Table {
     changes: u64,
     /// What a `delete` took out and its caller has not released yet.
     detached: Vec<(Caller, Arc<Entry>)>,
-}
-
-/// Spreads host addresses, of which many differ in few bits only.
-const fn hash(host_begin: usize) -> u64 {
-    let product = (host_begin as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-    (product >> 64) as u64 ^ product as u64
 }
 
 impl Table {
@@ -221,7 +215,7 @@ impl Table {
     /// The entry that begins exactly at `host_begin`.
     #[inline(always)]
     pub fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        self.exact.find(hash(host_begin), |entry| entry.host_begin() == host_begin)
+        self.exact.get(host_begin)
     }
 
     /// How `range` lies to the nearest entry, which is none if they do not touch.
@@ -551,7 +545,7 @@ impl Table {
         self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
         self.changes += 1;
         entry.set_in_table(pins);
-        self.exact.insert_unique(hash(begin), entry, |entry| hash(entry.host_begin()));
+        self.exact.insert(entry);
         self.ordered.insert(begin);
     }
 
@@ -564,13 +558,13 @@ impl Table {
             return (Overlap::of(&entry, range), Released::Removed(entry));
         }
         let begin = range.begin();
-        match self.exact.find_entry(hash(begin), |entry| entry.host_begin() == begin) {
-            Ok(found) if begin < found.get().host_end() => {
-                let overlap = Overlap::with_left(found.get(), range);
-                if !Self::leave(found.get(), kind, caller) {
+        match self.exact.find(begin).map(|at| (self.exact.at(&at), at)) {
+            Some((entry, at)) if begin < entry.host_end() => {
+                let overlap = Overlap::with_left(entry, range);
+                if !Self::leave(entry, kind, caller) {
                     return (overlap, Released::Kept);
                 }
-                let entry = found.remove().0;
+                let entry = self.exact.remove(at);
                 self.forget(begin);
                 (overlap, Released::Removed(entry))
             }
@@ -639,8 +633,8 @@ impl Table {
 
     /// Takes an entry out of the table, known by its first host address and itself.
     fn take(&mut self, (host_begin, entry): (usize, *const Entry)) -> Option<Arc<Entry>> {
-        let found = self.exact.find_entry(hash(host_begin), |found| Arc::as_ptr(found) == entry).ok()?;
-        let entry = found.remove().0;
+        let at = self.exact.find(host_begin).filter(|at| Arc::as_ptr(self.exact.at(at)) == entry)?;
+        let entry = self.exact.remove(at);
         entry.set_gone();
         self.forget(host_begin);
         Some(entry)
