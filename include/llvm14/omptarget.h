@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // LLVM 14's omptarget.h with our AsyncInfoTy in place of LLVM's, which takes memory from the system twice in each call
-// from a program, for pointers that most calls do not have.
+// from a program, for pointers of which most calls have none or few.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,12 +19,29 @@
 #include_next <omptarget.h>
 #undef AsyncInfoTy
 
+#include <array>
 #include <list>
+
+/// Pointers that stay where they are as more of them come. The first few are in here.
+class LocationsTy {
+  std::array<void *, 4> Few;
+  size_t Count = 0;
+  std::list<void *> More;
+
+public:
+  void push_back(void *Pointer) {
+    if (Count < Few.size())
+      Few[Count++] = Pointer;
+    else
+      More.push_back(Pointer);
+  }
+  void *&back() { return More.empty() ? Few[Count - 1] : More.back(); }
+};
 
 /// What one call from a program has issued, and what has to live as long.
 class AsyncInfoTy {
   // The members of these names are LLVM's functions' own.
-  std::list<void *> BufferLocations;
+  LocationsTy BufferLocations;
   __tgt_async_info AsyncInfo;
   DeviceTy &Device;
 

@@ -126,17 +126,55 @@ pub fn held() -> Option<NonNull<Entry>> {
     NonNull::new(on_thread(|thread| thread.held.get()).cast_mut())
 }
 
-/// Records for calls to come, so that a call needs no memory of its own. Several shelves, by thread, so that threads
-/// seldom meet.
-#[derive(Debug, Default)]
-pub struct Idle([Shelf; 16]);
+/// What calls to come need, so that they ask the system for no memory: records, and memory for an entry. Several
+/// shelves, each of which a thread has to itself: the first one that comes there.
+#[derive(Debug)]
+pub struct Idle([Shelf; 64]);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shelf {
-    /// What was put down last, from `Box::into_raw`, or null.
-    top: AtomicPtr<CallRecord>,
+    /// The [`Caller`] that alone uses both places, 0 if nobody has come yet.
+    owner: Counter,
+    record: Place<CallRecord>,
+    spare: Place<Entry>,
+    /// For everybody else, and for more than one record.
     rest: Unmodelled<Rest>,
+}
+
+/// Where one thread puts down a thing and takes it up again: null, or from `into_raw`.
+#[derive(Debug)]
+struct Place<T>(AtomicPtr<T>);
+
+impl<T> Default for Place<T> {
+    fn default() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+}
+
+impl<T> Place<T> {
+    /// Only the thread that the place belongs to calls this.
+    #[inline]
+    fn take(&self) -> Option<NonNull<T>> {
+        let thing = NonNull::new(self.0.load(Ordering::Relaxed))?;
+        self.0.store(null_mut(), Ordering::Relaxed);
+        Some(thing)
+    }
+
+    fn is_free(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Only the thread that the place belongs to calls this, when it is free.
+    #[inline]
+    fn put(&self, thing: *mut T) {
+        self.0.store(thing, Ordering::Release);
+    }
+
+    /// For the end: anybody may call this, when nobody takes any more.
+    fn clear(&self) -> Option<NonNull<T>> {
+        NonNull::new(self.0.swap(null_mut(), Ordering::Acquire))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +183,12 @@ struct Rest {
     records: Vec<Box<CallRecord>>,
     /// The device has gone.
     closed: bool,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Shelf::default()))
+    }
 }
 
 impl Idle {
@@ -156,44 +200,75 @@ impl Idle {
     #[inline]
     fn take(&self, caller: Caller) -> Option<Box<CallRecord>> {
         let shelf = self.shelf(caller);
-        let top = shelf.top.swap(null_mut(), Ordering::Acquire);
-        if top.is_null() {
-            return shelf.rest.lock().records.pop();
+        match shelf.of(caller).and_then(|own| own.record.take()) {
+            // SAFETY: from `Box::into_raw` in `put`, and taken once, as only this thread takes.
+            Some(record) => Some(unsafe { Box::from_raw(record.as_ptr()) }),
+            None => shelf.take_up(),
         }
-        // SAFETY: from `Box::into_raw` in `put`, and taken once.
-        Some(unsafe { Box::from_raw(top) })
     }
 
-    /// Puts a record down. It must be the last use of its device by the caller: it may be gone then.
+    /// Puts a record down. It must be the last use of its device by the caller: it may be gone then. If it goes in this
+    /// very moment, the record is never dropped.
     #[inline]
     fn put(&self, record: Box<CallRecord>) {
         let shelf = self.shelf(record.caller);
-        let record = Box::into_raw(record);
-        let put = shelf.top.compare_exchange(null_mut(), record, Ordering::Release, Ordering::Relaxed);
-        if put.is_err() {
-            // SAFETY: made just above.
-            shelf.put_down(unsafe { Box::from_raw(record) });
+        match shelf.of(record.caller).filter(|own| own.record.is_free()) {
+            Some(own) => own.record.put(Box::into_raw(record)),
+            None => shelf.put_down(record),
         }
     }
 
-    /// Drops all records. Each has a handle on the device.
+    /// The first handle on an entry.
+    #[inline(always)]
+    pub fn make(&self, entry: Entry, caller: Caller) -> Arc<Entry> {
+        let Some(mut spare) = self.shelf(caller).of(caller).and_then(|own| own.spare.take()) else {
+            return Arc::new(entry);
+        };
+        // SAFETY: an entry, of which this is the only handle, see `keep`.
+        *unsafe { spare.as_mut() } = entry;
+        // SAFETY: from `Arc::into_raw` in `keep`, and taken once, as only this thread takes.
+        unsafe { Arc::from_raw(spare.as_ptr()) }
+    }
+
+    /// Keeps an entry of which this is the only handle: for [`make`](Self::make), which puts another in its memory.
+    #[inline]
+    pub fn keep(&self, entry: Arc<Entry>, caller: Caller) {
+        if let Some(own) = self.shelf(caller).of(caller).filter(|own| own.spare.is_free()) {
+            own.spare.put(Arc::into_raw(entry).cast_mut());
+        }
+    }
+
+    /// Drops all that is there. Each record has a handle on the device.
     pub fn close(&self) {
         for shelf in &self.0 {
-            let top = shelf.top.swap(NonNull::dangling().as_ptr(), Ordering::Acquire);
+            shelf.owner.store(u64::MAX, Ordering::Relaxed);
             let mut rest = shelf.rest.lock();
             rest.closed = true;
             let records = std::mem::take(&mut rest.records);
             drop(rest);
             drop(records);
-            if !top.is_null() {
-                // SAFETY: from `Box::into_raw` in `put`, and taken once.
-                drop(unsafe { Box::from_raw(top) });
-            }
+            // SAFETY: from `Box::into_raw` in `put`, and taken once: no call begins any more.
+            drop(shelf.record.clear().map(|record| unsafe { Box::from_raw(record.as_ptr()) }));
+            // SAFETY: from `Arc::into_raw` in `keep`, and taken once: no call begins any more.
+            drop(shelf.spare.clear().map(|spare| unsafe { Arc::from_raw(spare.as_ptr()) }));
         }
     }
 }
 
 impl Shelf {
+    /// This shelf, if it is the caller's own.
+    #[inline]
+    fn of(&self, caller: Caller) -> Option<&Self> {
+        let owner = self.owner.load(Ordering::Relaxed);
+        let claim = || self.owner.compare_exchange(0, caller.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        (owner == caller.0 || owner == 0 && claim()).then_some(self)
+    }
+
+    #[cold]
+    fn take_up(&self) -> Option<Box<CallRecord>> {
+        self.rest.lock().records.pop()
+    }
+
     #[cold]
     fn put_down(&self, record: Box<CallRecord>) {
         let mut rest = self.rest.lock();
@@ -373,5 +448,89 @@ impl CallRecord {
         if !self.uses.is_empty() {
             self.device.finish_uses(&mut self.uses);
         }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::mapping::{CountKind, HostRange, Origin, RefCounts};
+    use crate::plugin_api::Plugin;
+
+    fn device() -> Device {
+        // SAFETY: there are no functions.
+        Device::new(unsafe { Plugin::from_addresses([].into_iter()) }, false)
+    }
+
+    fn entry(begin: usize) -> Entry {
+        let counts = RefCounts::first(CountKind::Dynamic, false);
+        Entry::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Associated, counts)
+    }
+
+    fn record(device: &Arc<Shared>, caller: Caller) -> Box<CallRecord> {
+        let mut record = device.idle.take(caller).unwrap_or_else(|| CallRecord::new(device));
+        record.caller = caller;
+        record
+    }
+
+    #[test]
+    fn a_thread_takes_up_what_it_has_put_down() {
+        let device = device();
+        let (idle, caller) = (&device.shared.idle, Caller(7));
+        let [first, second] = [(); 2].map(|()| record(&device.shared, caller));
+        let addresses = [&raw const *first, &raw const *second];
+        idle.put(first);
+        idle.put(second);
+        let again = [(); 2].map(|()| idle.take(caller).expect("put down"));
+        assert_eq!([&raw const *again[0], &raw const *again[1]], addresses);
+        assert!(idle.take(caller).is_none());
+
+        let made = idle.make(entry(1), caller);
+        let address = Arc::as_ptr(&made);
+        idle.keep(made, caller);
+        let again = [2, 3].map(|begin| idle.make(entry(begin), caller));
+        assert_eq!(Arc::as_ptr(&again[0]), address);
+        assert_eq!([again[0].host_begin(), again[1].host_begin()], [2, 3]);
+    }
+
+    #[test]
+    fn threads_that_share_a_shelf_do_not_share_places() {
+        let device = device();
+        let idle = &device.shared.idle;
+        let [owner, other] = [7, 7 + idle.0.len() as u64].map(Caller);
+        let [owners, others] = [owner, other].map(|caller| record(&device.shared, caller));
+        let (owners_address, others_address) = (&raw const *owners, &raw const *others);
+        let made = [owner, other].map(|caller| idle.make(entry(1), caller));
+        let owners_entry = Arc::as_ptr(&made[0]);
+        idle.put(owners);
+        idle.put(others);
+        for (made, caller) in made.into_iter().zip([owner, other]) {
+            idle.keep(made, caller);
+        }
+        let others = idle.take(other).expect("put down");
+        assert_eq!(&raw const *others, others_address);
+        let others_entry = idle.make(entry(2), other);
+        assert_ne!(Arc::as_ptr(&others_entry), owners_entry);
+        assert_eq!(idle.take(owner).map(|record| &raw const *record), Some(owners_address));
+        assert_eq!(Arc::as_ptr(&idle.make(entry(2), owner)), owners_entry);
+    }
+
+    #[test]
+    fn nothing_is_left_after_the_device() {
+        let device = device();
+        let (shared, caller) = (Arc::clone(&device.shared), Caller(7));
+        let records = [(); 3].map(|()| record(&shared, caller));
+        let made = shared.idle.make(entry(1), caller);
+        let gone = Arc::downgrade(&made);
+        shared.idle.keep(made, caller);
+        let [first, second, late] = records;
+        shared.idle.put(first);
+        shared.idle.put(second);
+        drop(device);
+        assert!(gone.upgrade().is_none());
+        assert_eq!(Arc::strong_count(&shared), 2, "of this test and of the record that is still open");
+        shared.idle.put(late);
+        assert_eq!(Arc::strong_count(&shared), 1);
     }
 }

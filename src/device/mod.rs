@@ -285,7 +285,7 @@ impl Device {
         }
         let counts = RefCounts::first(request.kind, false);
         let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
-        let entry = Arc::new(entry);
+        let entry = self.shared.idle.make(entry, record.caller());
         let mut table = self.shared.table.lock();
         if let Err(entry) = table.insert(entry, request, seen, &mut record.uses) {
             drop(table);
@@ -659,10 +659,11 @@ impl Device {
     #[inline(always)]
     pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
         log_look_up(range);
-        let (overlap, released) = self.shared.table.lock().release(range, kind, caller());
+        let caller = caller();
+        let (overlap, released) = self.shared.table.lock().release(range, kind, caller);
         log_overlap(overlap);
         match released {
-            Released::Removed(entry) => self.shared.give_back(entry, range.size()),
+            Released::Removed(entry) => self.shared.give_back(entry, range.size(), caller),
             Released::Kept | Released::Missing => OFFLOAD_SUCCESS,
         }
     }
@@ -985,15 +986,18 @@ impl Shared {
     fn give_back_all(&self, removed: Vec<Arc<Entry>>) {
         for entry in removed {
             let size = entry.size() as i64;
-            self.give_back(entry, size);
+            self.give_back(entry, size, call::caller());
         }
     }
 
     /// Writes the lines for an entry that has left the table, and drops the handle on it.
-    fn give_back(&self, entry: Arc<Entry>, size: i64) -> i32 {
+    fn give_back(&self, entry: Arc<Entry>, size: i64, caller: Caller) -> i32 {
         let (host, target, name) = (entry.host_begin(), Address(entry.target_begin()), entry.name());
         dp!("Deleting tgt data {target} of size {size}");
-        let event = pin::free_if_last(&self.plugin, entry);
+        let (event, memory) = pin::free_if_last(&self.plugin, entry);
+        if let Some(memory) = memory {
+            self.idle.keep(memory, caller);
+        }
         info!(
             flag::MAPPING_CHANGED,
             self.plugin.device(),

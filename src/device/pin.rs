@@ -76,25 +76,28 @@ impl Deref for Handle<'_> {
 /// held.
 #[inline(always)]
 pub fn let_go(plugin: &Plugin, entry: Arc<Entry>) {
-    if let Some(entry) = Arc::into_inner(entry)
-        && let Some(event) = free(plugin, entry)
+    if let Some(mut entry) = Arc::into_inner(entry)
+        && let Some(event) = free(plugin, &mut entry)
     {
         destroy(plugin, event);
     }
 }
 
-/// As [`let_go`], but leaves the event to the caller.
-pub fn free_if_last(plugin: &Plugin, entry: Arc<Entry>) -> Option<Event> {
-    free(plugin, Arc::into_inner(entry)?)
+/// As [`let_go`], but leaves the event to the caller, and the memory of the entry if that is at hand.
+pub fn free_if_last(plugin: &Plugin, mut entry: Arc<Entry>) -> (Option<Event>, Option<Arc<Entry>>) {
+    match Arc::get_mut(&mut entry) {
+        Some(only) => (free(plugin, only), Some(entry)),
+        None => (Arc::into_inner(entry).and_then(|mut entry| free(plugin, &mut entry)), None),
+    }
 }
 
-fn free(plugin: &Plugin, entry: Entry) -> Option<Event> {
+fn free(plugin: &Plugin, entry: &mut Entry) -> Option<Event> {
     if entry.origin() == Origin::Mapped {
         // A failure has been reported, and LLVM goes on after one.
         // SAFETY: the entry owned this memory, and this was the last handle on it.
         let _ = unsafe { plugin.data_delete(entry.target_begin() as *mut _) };
     }
-    entry.into_transfer().event
+    entry.take_transfer().event
 }
 
 /// Gives an event back; false, with LLVM's line, if the plugin refuses it.

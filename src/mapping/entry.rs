@@ -504,9 +504,9 @@ impl Entry {
         &self.transfer
     }
 
-    /// The transfer state of an entry that nobody else can reach any more.
-    pub fn into_transfer(self) -> Transfer {
-        self.transfer.into_inner()
+    /// Takes the transfer state out of an entry that nobody else can reach any more.
+    pub fn take_transfer(&mut self) -> Transfer {
+        std::mem::take(self.transfer.get_mut())
     }
 
     /// Notes that a pointer inside the range may have been replaced by a device address.

@@ -33,8 +33,8 @@ impl<T> Mutex<T> {
         self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
     }
 
-    pub fn into_inner(self) -> T {
-        self.0.into_inner().expect(POISONED)
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect(POISONED)
     }
 }
 

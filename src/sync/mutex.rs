@@ -50,8 +50,8 @@ impl<T> Mutex<T> {
     }
 
     /// The value, when nobody else can reach the lock any more.
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
     }
 }
 
