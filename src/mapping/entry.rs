@@ -95,7 +95,7 @@ struct More {
 #[derive(Debug, Default)]
 struct Attached {
     few: SmallVec<[(usize, usize); 2]>,
-    many: BTreeMap<usize, usize>,
+    many: Option<Box<BTreeMap<usize, usize>>>,
 }
 
 impl Attached {
@@ -106,21 +106,22 @@ impl Attached {
         let index = self.few.iter().position(|(later, _)| offset <= *later).unwrap_or(self.few.len());
         if self.few.get(index).is_some_and(|(same, _)| *same == offset) {
             self.few[index].1 = value;
-        } else if self.many.is_empty() && self.few.len() < Self::FEW {
+        } else if self.many.is_none() && self.few.len() < Self::FEW {
             self.few.insert(index, (offset, value));
         } else {
-            self.many.extend(self.few.drain(..));
-            self.many.insert(offset, value);
+            let many = self.many.get_or_insert_default();
+            many.extend(self.few.drain(..));
+            many.insert(offset, value);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.many.is_empty()
+        self.few.is_empty() && self.many.is_none()
     }
 
     fn get(&self, offset: usize) -> Option<usize> {
         let few = self.few.iter().find(|(at, _)| *at == offset).map(|(_, value)| *value);
-        few.or_else(|| self.many.get(&offset).copied())
+        few.or_else(|| self.many.as_ref()?.get(&offset).copied())
     }
 
     /// Does something with each offset in a range.
@@ -131,7 +132,7 @@ impl Attached {
                 work(*offset)?;
             }
         }
-        if self.many.is_empty() { Ok(()) } else { self.many.range(range).try_for_each(|(offset, _)| work(*offset)) }
+        self.many.as_ref().map_or(Ok(()), |many| many.range(range).try_for_each(|(offset, _)| work(*offset)))
     }
 }
 
