@@ -225,12 +225,12 @@ impl Idle {
             return Arc::new(entry);
         };
         // SAFETY: an entry, of which this is the only handle, see `keep`.
-        *unsafe { spare.as_mut() } = entry;
+        unsafe { spare.as_mut() }.replace(entry);
         // SAFETY: from `Arc::into_raw` in `keep`, and taken once, as only this thread takes.
         unsafe { Arc::from_raw(spare.as_ptr()) }
     }
 
-    /// Keeps an entry of which this is the only handle: for [`make`](Self::make), which puts another in its memory.
+    /// Keeps an entry that has been cleared, of which this is the only handle: for [`make`](Self::make), which puts another in its memory.
     #[inline]
     pub fn keep(&self, entry: Arc<Entry>, caller: Caller) {
         if let Some(own) = self.shelf(caller).of(caller).filter(|own| own.spare.is_free()) {

@@ -97,7 +97,7 @@ fn free(plugin: &Plugin, entry: &mut Entry) -> Option<Event> {
         // SAFETY: the entry owned this memory, and this was the last handle on it.
         let _ = unsafe { plugin.data_delete(entry.target_begin() as *mut _) };
     }
-    entry.take_transfer().event
+    entry.clear()
 }
 
 /// Gives an event back; false, with LLVM's line, if the plugin refuses it.

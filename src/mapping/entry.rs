@@ -83,12 +83,21 @@ pub struct Transfer {
     more: Option<Box<More>>,
 }
 
-/// What only some entries have.
+/// What only some entries have. Without anything in it, it is as none.
 #[derive(Debug, Default)]
 struct More {
     users: Vec<User>,
     attached: Attached,
     failed: bool,
+}
+
+impl More {
+    #[cold]
+    fn clear(&mut self) {
+        self.users.clear();
+        self.attached = Attached::default();
+        self.failed = false;
+    }
 }
 
 /// The pointers in an entry that point to device memory: offsets and values, by offset. All are in one of the two.
@@ -505,9 +514,23 @@ impl Entry {
         &self.transfer
     }
 
-    /// Takes the transfer state out of an entry that nobody else can reach any more.
-    pub fn take_transfer(&mut self) -> Transfer {
-        std::mem::take(self.transfer.get_mut())
+    /// Forgets all copies of an entry that nobody else can reach any more, and answers their event.
+    pub fn clear(&mut self) -> Option<Event> {
+        let transfer = self.transfer.get_mut();
+        transfer.user = None;
+        if let Some(more) = &mut transfer.more {
+            more.clear();
+        }
+        transfer.event.take()
+    }
+
+    /// Puts a new entry in the place of one that has been [cleared](Self::clear).
+    #[inline(always)]
+    pub fn replace(&mut self, mut entry: Self) {
+        if let Some(more) = self.transfer.get_mut().more.take() {
+            entry.transfer.get_mut().more = Some(more);
+        }
+        *self = entry;
     }
 
     /// Notes that a pointer inside the range may have been replaced by a device address.
