@@ -104,7 +104,7 @@ impl More {
 #[derive(Debug, Default)]
 struct Attached {
     few: SmallVec<[(usize, usize); 2]>,
-    many: Option<Box<BTreeMap<usize, usize>>>,
+    many: Option<BTreeMap<usize, usize>>,
 }
 
 impl Attached {
