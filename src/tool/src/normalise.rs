@@ -37,6 +37,10 @@ static ALLOCATED: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
+/// What a mapper's components are put into: a new one for each call of a mapper, wherever LLVM's functions have their
+/// stack.
+static HANDLE: LazyLock<Regex> = LazyLock::new(|| regex(r"_mapper_\w+\(Handle=0x(?<at>[0-9a-f]+)\)"));
+
 /// Device memory that has been freed.
 static FREED: LazyLock<Regex> = LazyLock::new(|| {
     regex(concat!(
@@ -96,6 +100,8 @@ struct Names {
     nodes_given: usize,
     /// How many bytes a call of OpenMP's API has asked for.
     requested: u64,
+    /// A mapper has been called, and has put nothing anywhere yet.
+    mapper_begins: bool,
 }
 
 impl Names {
@@ -121,6 +127,13 @@ impl Names {
         if let Some(found) = ALLOCATED.captures(line) {
             let (at, size) = range(&found, self.requested);
             self.forget(at, size);
+        }
+        self.mapper_begins |= line.contains("Calling the mapper function ");
+        if self.mapper_begins
+            && let Some(found) = HANDLE.captures(line)
+        {
+            self.mapper_begins = false;
+            self.forget(range(&found, 0).0, 0);
         }
         let named = self.apply(line);
         if let Some(found) = FREED.captures(line) {
@@ -392,6 +405,22 @@ mod tests {
              Call to omp_target_alloc for device 0 requesting 16 bytes\n\
              omp_target_alloc returns device ptr <ptr2>\nin it <ptr3>\n\
              Allocated 8 bytes of target memory at <ptr4> for\n"
+        );
+    }
+
+    #[test]
+    fn what_a_mappers_components_are_put_into_is_new() {
+        assert_eq!(
+            log("Calling the mapper function 0x0000557100000010\n\
+                 __tgt_push_mapper_component(Handle=0x00007ffd11112222) adds an entry\n\
+                 __tgt_mapper_num_components(Handle=0x00007ffd11112222) returns 1\n\
+                 Calling the mapper function 0x0000557100000010\n\
+                 __tgt_mapper_num_components(Handle=0x00007ffd11112222) returns 0\n"),
+            "Calling the mapper function <ptr0>\n\
+             __tgt_push_mapper_component(Handle=<ptr1>) adds an entry\n\
+             __tgt_mapper_num_components(Handle=<ptr1>) returns 1\n\
+             Calling the mapper function <ptr0>\n\
+             __tgt_mapper_num_components(Handle=<ptr2>) returns 0\n"
         );
     }
 
