@@ -230,7 +230,8 @@ impl Idle {
         unsafe { Arc::from_raw(spare.as_ptr()) }
     }
 
-    /// Keeps an entry that has been cleared, of which this is the only handle: for [`make`](Self::make), which puts another in its memory.
+    /// Keeps an entry that has been cleared, of which this is the only handle: for [`make`](Self::make), which puts
+    /// another in its memory.
     #[inline]
     pub fn keep(&self, entry: Arc<Entry>, caller: Caller) {
         if let Some(own) = self.shelf(caller).of(caller).filter(|own| own.spare.is_free()) {
@@ -455,17 +456,11 @@ impl CallRecord {
 mod tests {
     use super::*;
     use crate::device::Device;
-    use crate::mapping::{CountKind, HostRange, Origin, RefCounts};
     use crate::plugin_api::Plugin;
 
     fn device() -> Device {
         // SAFETY: there are no functions.
         Device::new(unsafe { Plugin::from_addresses([].into_iter()) }, false)
-    }
-
-    fn entry(begin: usize) -> Entry {
-        let counts = RefCounts::first(CountKind::Dynamic, false);
-        Entry::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Associated, counts)
     }
 
     fn record(device: &Arc<Shared>, caller: Caller) -> Box<CallRecord> {
@@ -486,10 +481,10 @@ mod tests {
         assert_eq!([&raw const *again[0], &raw const *again[1]], addresses);
         assert!(idle.take(caller).is_none());
 
-        let made = idle.make(entry(1), caller);
+        let made = idle.make(Entry::of_eight_bytes(1), caller);
         let address = Arc::as_ptr(&made);
         idle.keep(made, caller);
-        let again = [2, 3].map(|begin| idle.make(entry(begin), caller));
+        let again = [2, 3].map(|begin| idle.make(Entry::of_eight_bytes(begin), caller));
         assert_eq!(Arc::as_ptr(&again[0]), address);
         assert_eq!([again[0].host_begin(), again[1].host_begin()], [2, 3]);
     }
@@ -501,7 +496,7 @@ mod tests {
         let [owner, other] = [7, 7 + idle.0.len() as u64].map(Caller);
         let [owners, others] = [owner, other].map(|caller| record(&device.shared, caller));
         let (owners_address, others_address) = (&raw const *owners, &raw const *others);
-        let made = [owner, other].map(|caller| idle.make(entry(1), caller));
+        let made = [owner, other].map(|caller| idle.make(Entry::of_eight_bytes(1), caller));
         let owners_entry = Arc::as_ptr(&made[0]);
         idle.put(owners);
         idle.put(others);
@@ -510,10 +505,10 @@ mod tests {
         }
         let others = idle.take(other).expect("put down");
         assert_eq!(&raw const *others, others_address);
-        let others_entry = idle.make(entry(2), other);
+        let others_entry = idle.make(Entry::of_eight_bytes(2), other);
         assert_ne!(Arc::as_ptr(&others_entry), owners_entry);
         assert_eq!(idle.take(owner).map(|record| &raw const *record), Some(owners_address));
-        assert_eq!(Arc::as_ptr(&idle.make(entry(2), owner)), owners_entry);
+        assert_eq!(Arc::as_ptr(&idle.make(Entry::of_eight_bytes(2), owner)), owners_entry);
     }
 
     #[test]
@@ -521,7 +516,7 @@ mod tests {
         let device = device();
         let (shared, caller) = (Arc::clone(&device.shared), Caller(7));
         let records = [(); 3].map(|()| record(&shared, caller));
-        let made = shared.idle.make(entry(1), caller);
+        let made = shared.idle.make(Entry::of_eight_bytes(1), caller);
         let gone = Arc::downgrade(&made);
         shared.idle.keep(made, caller);
         let [first, second, late] = records;

@@ -553,3 +553,12 @@ impl Entry {
         self.host_begin < range.end_or_max() && range.begin() < self.host_end
     }
 }
+
+#[cfg(test)]
+impl Entry {
+    /// Eight bytes at `begin`, counted once.
+    pub fn of_eight_bytes(begin: usize) -> Self {
+        let counts = RefCounts::first(super::counts::CountKind::Dynamic, false);
+        Self::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Mapped, counts)
+    }
+}

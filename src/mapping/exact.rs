@@ -4,13 +4,13 @@
 
 use super::entry::Entry;
 use crate::sync::Arc;
-use std::fmt;
 
 /// An entry at its first host address, which is 0 where there is none.
 type Slot = (usize, Option<Arc<Entry>>);
 
 /// A hash table in which one step from memory leads to the entry: the addresses lie beside the handles, in the order of
 /// their hashes. At a million mappings each such step is what a look-up costs.
+#[derive(Debug)]
 pub struct Exact {
     /// As many as a power of two, at least a quarter of them empty.
     slots: Vec<Slot>,
@@ -20,12 +20,6 @@ pub struct Exact {
 impl Default for Exact {
     fn default() -> Self {
         Self { slots: vec![(0, None); 16], len: 0 }
-    }
-}
-
-impl fmt::Debug for Exact {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.slots.iter().filter_map(|(_, entry)| entry.as_ref())).finish()
     }
 }
 
@@ -124,14 +118,8 @@ pub struct At(usize);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{CountKind, HostRange, Origin, RefCounts};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-
-    fn entry(begin: usize) -> Arc<Entry> {
-        let counts = RefCounts::first(CountKind::Dynamic, false);
-        Arc::new(Entry::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Mapped, counts))
-    }
 
     proptest! {
         #[test]
@@ -150,7 +138,7 @@ mod tests {
                         prop_assert!(Arc::ptr_eq(&removed, &plain.remove(&begin).expect("there")));
                     }
                     None if !shrinks || what == 0 => {
-                        let new = entry(begin);
+                        let new = Arc::new(Entry::of_eight_bytes(begin));
                         exact.insert(Arc::clone(&new));
                         prop_assert!(plain.insert(begin, new).is_none());
                     }

@@ -193,17 +193,12 @@ impl Drop for Uses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Origin, RefCounts};
-
-    fn entry(begin: usize) -> Arc<Entry> {
-        let counts = RefCounts::first(CountKind::Dynamic, false);
-        Arc::new(Entry::new(HostRange::new(begin, 8), begin, begin, 0, Origin::Mapped, counts))
-    }
 
     #[test]
     fn many_uses_are_found_like_few() {
         for count in [3, FEW, FEW + 1, 100] {
-            let (mut uses, entries): (_, Vec<_>) = (Uses::default(), (0..count).map(|n| entry(n * 16)).collect());
+            let (mut uses, entries): (_, Vec<_>) =
+                (Uses::default(), (0..count).map(|n| Arc::new(Entry::of_eight_bytes(n * 16))).collect());
             for entry in &entries {
                 uses.count(entry, CountKind::Dynamic, true);
             }
@@ -214,8 +209,8 @@ mod tests {
                 assert!(uses.counted_at(HostRange::new(n * 16, 9)).is_none());
             }
             assert_eq!(uses.list.len(), count);
-            assert!(!uses.contain(&entry(16)), "another entry at the same place");
-            uses.of(&entry(16));
+            assert!(!uses.contain(&Arc::new(Entry::of_eight_bytes(16))), "another entry at the same place");
+            uses.of(&Arc::new(Entry::of_eight_bytes(16)));
             assert!(uses.contain(&entries[1]));
             let mut left = 0;
             uses.drain(|_| left += 1);
