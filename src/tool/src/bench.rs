@@ -194,6 +194,8 @@ fn measure_size(options: &Options, program: &Program, size: usize, measured: &mu
     let row = |(scenario, threads)| Row { scenario, size, threads, stock: Vec::new(), rust: Vec::new() };
     // With how many operations a piece has, once that is known.
     let mut rows = cases.map(|case| (row(case), None)).collect::<Vec<_>>();
+    // One thread first: what a core does when threads meet, it may do for good.
+    rows.sort_by_key(|(row, _)| row.threads);
     let progress =
         progress::steps(format!("measuring with {} mappings", table::grouped(size)), rows.len() * options.pairs);
     for pair in 0..options.pairs {
@@ -224,6 +226,7 @@ fn measure_size(options: &Options, program: &Program, size: usize, measured: &mu
             progress.inc();
         }
     }
+    rows.sort_by_key(|(row, _)| options.scenarios.iter().position(|scenario| *scenario == row.scenario));
     measured.rows.extend(rows.into_iter().map(|(row, _)| row));
     Ok(())
 }
