@@ -46,11 +46,13 @@ pub enum Rule {
     /// A copy back leaves the host's pointers alone whose copies on the device have been attached: other tasks read
     /// them, and LLVM puts them back before the copy is done.
     HostPointersStay,
+    /// Who adds a mapping over the end of a cell says so before asking which parts of the table reach there.
+    SayBeforeAsking,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
@@ -70,6 +72,7 @@ impl Rule {
         Self::AttachedBeforeLaunch,
         Self::AttachedStay,
         Self::HostPointersStay,
+        Self::SayBeforeAsking,
     ];
 }
 

@@ -36,6 +36,7 @@ static_assert(OFFLOAD_SUCCESS == 0 && OFFLOAD_FAIL == -1 && OMP_REQ_UNIFIED_SHAR
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "Rust reads the information level in place");
 
 using omprs::Answer;
+using omprs::Found;
 
 //===----------------------------------------------------------------------===//
 // Handles
@@ -225,7 +226,7 @@ PluginManager::PluginManager(bool UseEventsForAtomicTransfers)
 //===----------------------------------------------------------------------===//
 
 static TargetPointerResultTy result(const Answer &A, const omprs::Device *D) {
-  return {{A.is_new, A.is_host}, ListIterator(A.entry, D, A.is_counted), A.target};
+  return {{A.found == Found::New, A.found == Found::Host}, ListIterator(A.entry, D, A.counted != nullptr), A.target};
 }
 
 TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtrBase, int64_t Size,
@@ -250,8 +251,8 @@ TargetPointerResultTy DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size, 
                                                bool ForceDelete) {
   const Answer A = omprs::getTgtPtrBegin(*Core, {HstPtrBegin, Size, PM->RTLs.RequiresFlags, UpdateRefCount,
                                                  UseHoldRefCount, MustContain, ForceDelete});
-  IsLast = A.is_last;
-  IsHostPtr = A.is_host;
+  IsLast = A.found == Found::Last;
+  IsHostPtr = A.found == Found::Host;
   return result(A, Core);
 }
 

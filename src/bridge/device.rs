@@ -1,7 +1,7 @@
 //! `DeviceTy`, and what `PluginManager` tells the core at start-up.
 
 use super::{AsyncInfo, Void, call};
-use crate::device::{self, CopyIn, Device, Handle, TargetPointer};
+use crate::device::{self, CopyIn, Device, Found, Handle, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
 use crate::plugin_api::{Done, Plugin};
 use crate::report;
@@ -45,14 +45,23 @@ pub mod ffi {
         force_delete: bool,
     }
 
-    /// What both answer. `entry` is null, a counted handle, or one of the call, which lives as long as that.
+    /// See [`crate::device::Found`].
+    #[repr(u64)]
+    enum Found {
+        Nothing,
+        Host,
+        Mapped,
+        New,
+        Last,
+    }
+
+    /// What both answer. `entry` is null, or lives as long as the call; `counted` is the same if it is a handle, which
+    /// lives as long as it is kept.
     struct Answer {
         target: *mut Void,
         entry: *const Entry,
-        is_counted: bool,
-        is_new: bool,
-        is_host: bool,
-        is_last: bool,
+        counted: *const Entry,
+        found: Found,
     }
 
     /// The arguments of `runRegion` and `runTeamRegion`.
@@ -218,20 +227,23 @@ unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void {
 }
 
 #[inline(always)]
-fn answer(pointer: TargetPointer<'_>, is_last: bool) -> Answer {
-    let (entry, is_counted) = match pointer.entry {
-        Some(Handle::Counted(entry)) => (entry.into_raw(), true),
-        Some(Handle::OfCall(entry)) => (entry.as_ptr().cast_const(), false),
-        None => (null(), false),
+fn answer(pointer: TargetPointer<'_>) -> Answer {
+    let (entry, counted) = match pointer.entry {
+        Some(Handle::Counted(entry)) => {
+            let entry = entry.into_raw();
+            (entry, entry)
+        }
+        Some(Handle::OfCall(entry)) => (entry.as_ptr().cast_const(), null()),
+        None => (null(), null()),
     };
-    Answer {
-        target: pointer.target.cast(),
-        entry,
-        is_counted,
-        is_new: pointer.is_new,
-        is_host: pointer.is_host,
-        is_last,
-    }
+    let found = match pointer.found {
+        Found::Nothing => ffi::Found::Nothing,
+        Found::Host => ffi::Found::Host,
+        Found::Mapped => ffi::Found::Mapped,
+        Found::New => ffi::Found::New,
+        Found::Last => ffi::Found::Last,
+    };
+    Answer { target: pointer.target.cast(), entry, counted, found }
 }
 
 const fn is_unified(requires_flags: i64) -> bool {
@@ -255,7 +267,7 @@ unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: 
     };
     let copy = CopyIn { to: arguments.has_flag_to, always: arguments.has_flag_always };
     // SAFETY: the same contract.
-    answer(unsafe { device.target_pointer(&request, copy, call(info)) }, false)
+    unsafe { device.target_pointer(&request, copy, call(info), answer) }
 }
 
 /// # Safety
@@ -271,8 +283,7 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         extended: false,
         unified: is_unified(arguments.requires_flags),
     };
-    let (pointer, is_last) = device.target_begin(&request);
-    answer(pointer, is_last)
+    device.target_begin(&request, answer)
 }
 
 /// # Safety

@@ -5,8 +5,9 @@
 
 use super::Void;
 use crate::device::Device;
-use crate::mapping::{CountKind, Entry, HostRange};
-use crate::sync::Arc;
+use crate::mapping::{CountKind, Entry, HostRange, Several, Table, Tables};
+use crate::sync::{Arc, Mutex};
+use std::ops::DerefMut;
 use std::ptr::null;
 
 /// The declarations; see the functions of the same names around.
@@ -52,7 +53,7 @@ pub mod ffi {
 use ffi::NewEntry;
 
 fn lock_table(device: &Device) {
-    device.table().lock_raw();
+    device.mappings().locks().for_each(Mutex::lock_raw);
 }
 
 /// # Safety
@@ -60,11 +61,21 @@ fn lock_table(device: &Device) {
 /// This thread holds the lock through `lock_table`.
 unsafe fn unlock_table(device: &Device) {
     // SAFETY: the same contract.
-    unsafe { device.table().unlock_raw() };
+    device.mappings().locks().rev().for_each(|part| unsafe { part.unlock_raw() });
 }
 
 fn is_empty(device: &Device) -> bool {
-    device.table().lock().is_empty()
+    device.mappings().is_empty()
+}
+
+/// All parts of the table, while this thread holds their locks.
+///
+/// # Safety
+///
+/// This thread holds the lock through `lock_table` for as long as the result is used, and uses one such result at a time.
+unsafe fn all_parts(device: &Device) -> Several<impl DerefMut<Target = Table>> {
+    // SAFETY: the same contract.
+    device.mappings().all_locked(device.mappings().locks().map(|part| unsafe { part.assume_locked() }))
 }
 
 fn handle(entry: Option<&Arc<Entry>>) -> *const Entry {
@@ -78,7 +89,7 @@ fn handle(entry: Option<&Arc<Entry>>) -> *const Entry {
 /// This thread holds the lock through `lock_table`.
 unsafe fn first_entry(device: &Device) -> *const Entry {
     // SAFETY: the same contract.
-    handle(unsafe { device.table().assume_locked() }.first())
+    handle(unsafe { all_parts(device) }.first())
 }
 
 /// A handle on the next entry, null if there is none.
@@ -88,7 +99,7 @@ unsafe fn first_entry(device: &Device) -> *const Entry {
 /// This thread holds the lock through `lock_table`.
 unsafe fn entry_after(device: &Device, entry: &Entry) -> *const Entry {
     // SAFETY: the same contract.
-    handle(unsafe { device.table().assume_locked() }.after(entry.host_begin()))
+    handle(unsafe { all_parts(device) }.after(entry.host_begin()))
 }
 
 /// Adds an entry, unless its range is taken.
@@ -101,7 +112,8 @@ unsafe fn emplace_entry(device: &Device, entry: &NewEntry) {
     let range = HostRange::new(entry.hst_ptr_begin, size.cast_signed() as i64);
     let kind = CountKind::from_hold(entry.use_hold_ref_count);
     // SAFETY: the same contract.
-    let mut table = unsafe { device.table().assume_locked() };
+    let mut table = unsafe { all_parts(device) };
+    device.mappings().widen(range, entry.hst_ptr_base);
     table.emplace(
         range,
         entry.hst_ptr_base,
@@ -119,6 +131,7 @@ unsafe fn emplace_entry(device: &Device, entry: &NewEntry) {
 /// This thread holds the lock through `lock_table`: `InitLibrary` does.
 unsafe fn tgt_ptr_begin_locked(device: &Device, hst_ptr_begin: *mut Void, size: i64) -> *mut Void {
     // SAFETY: the same contract.
-    let table = unsafe { device.table().assume_locked() };
-    device.target_address(&table, HostRange::new(hst_ptr_begin.addr(), size)) as *mut Void
+    let table = unsafe { all_parts(device) };
+    let range = HostRange::new(hst_ptr_begin.addr(), size);
+    device.target_address(range, table.look_up(range, false)) as *mut Void
 }

@@ -132,7 +132,7 @@ pub fn held() -> Option<NonNull<Entry>> {
 pub struct Idle([Shelf; 64]);
 
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Shelf {
     /// The [`Caller`] that alone uses both places, 0 if nobody has come yet.
     owner: Counter,

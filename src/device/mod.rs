@@ -11,12 +11,12 @@ pub use pin::{Handle, Pin, destroy};
 use crate::event;
 use crate::mapping::{
     Association, Begin, BeginRequest, CallId, Caller, Calls, Changes, CountAction, CountKind, End, EndRequest, Entry,
-    HostRange, Origin, Overlap, RefCounts, Released, Table, Transfer, Uses,
+    HostRange, Mappings, Origin, Overlap, RefCounts, Released, Table, Tables, Transfer, Uses,
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, Guard, Mutex, OnceLock, Rank};
+use crate::sync::{Arc, Guard, OnceLock};
 use call::{Idle, Thread};
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
@@ -40,7 +40,7 @@ pub struct Device {
 #[derive(Debug)]
 pub struct Shared {
     plugin: Plugin,
-    table: Mutex<Table>,
+    mappings: Mappings,
     calls: Calls,
     idle: Idle,
 }
@@ -57,27 +57,42 @@ pub struct CopyIn {
 /// Where a host pointer is on the device.
 #[derive(Debug)]
 pub struct TargetPointer<'d> {
-    /// The mapping is new, or was made by the same construct.
-    pub is_new: bool,
-    /// The pointer is the host's own: unified shared memory.
-    pub is_host: bool,
+    /// What was found.
+    pub found: Found,
     /// The mapping, if one was found.
     pub entry: Option<Handle<'d>>,
     /// The address; null if there is none, or on failure.
     pub target: *mut c_void,
 }
 
+/// What a look-up found. As wide as a pointer, so that a [`TargetPointer`] is copied as it was written: a processor waits
+/// where it reads several small things at once that have just been written one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Found {
+    /// Nothing, or a failure.
+    Nothing,
+    /// The host's own memory: unified shared memory.
+    Host,
+    /// A mapping.
+    Mapped,
+    /// A mapping that is new, or was made by the same construct.
+    New,
+    /// A mapping whose last user the caller is, who calls [`Device::release`] in the end.
+    Last,
+}
+
 impl<'d> TargetPointer<'d> {
     /// No address.
-    const NONE: Self = Self { is_new: false, is_host: false, entry: None, target: null_mut() };
+    const NONE: Self = Self { found: Found::Nothing, entry: None, target: null_mut() };
 
     fn host(range: HostRange) -> Self {
-        Self { is_host: true, target: range.begin() as *mut c_void, ..Self::NONE }
+        Self { found: Found::Host, target: range.begin() as *mut c_void, ..Self::NONE }
     }
 
-    fn mapped(entry: Handle<'d>, range: HostRange, is_new: bool) -> Self {
+    fn mapped(found: Found, entry: Handle<'d>, range: HostRange) -> Self {
         let target = entry.target_of(range.begin()) as *mut c_void;
-        Self { is_new, target, entry: Some(entry), ..Self::NONE }
+        Self { found, target, entry: Some(entry) }
     }
 }
 
@@ -98,8 +113,8 @@ struct Unused {
 impl Device {
     /// A device of `plugin`, with nothing mapped.
     pub fn new(plugin: Plugin, use_events: bool) -> Self {
-        let table = Mutex::new(Rank::TABLE, Table::default());
-        let shared = Shared { plugin, table, calls: Calls::default(), idle: Idle::default() };
+        let mappings = Mappings::default();
+        let shared = Shared { plugin, mappings, calls: Calls::default(), idle: Idle::default() };
         Self { shared: Arc::new(shared), ready: OnceLock::new(), use_events }
     }
 
@@ -108,9 +123,9 @@ impl Device {
         &self.shared.plugin
     }
 
-    /// The mappings; the lock is LLVM's `DataMapMtx`.
-    pub fn table(&self) -> &Mutex<Table> {
-        &self.shared.table
+    /// The mappings; their locks are LLVM's `DataMapMtx`.
+    pub fn mappings(&self) -> &Mappings {
+        &self.shared.mappings
     }
 
     /// The record of the call that `info` belongs to.
@@ -161,34 +176,78 @@ impl Device {
     /// `request.range` is host memory of the program that stays valid until the call has been synchronised;
     /// `request.name` is a valid name or 0. `info` is as for [`CallRecord::of`].
     #[inline(always)]
-    pub unsafe fn target_pointer(
-        &self,
+    pub unsafe fn target_pointer<'d, A>(
+        &'d self,
         request: &BeginRequest,
         copy: CopyIn,
         info: NonNull<AsyncInfo>,
-    ) -> TargetPointer<'_> {
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
         log_look_up(request.range);
-        let mut table = self.shared.table.lock();
-        if table.has_detached(record.caller()) {
-            table = self.let_go_of_detached(table, record.caller());
+        match self.shared.mappings.only(request.range) {
+            Some(mut table) => {
+                let found = table.begin(request, record.caller(), &mut record.uses);
+                drop(table);
+                // SAFETY: the same contract.
+                unsafe { self.target_pointer_as(request, copy, found, record, answer) }
+            }
+            // SAFETY: the same contract.
+            None => unsafe { self.target_pointer_in_parts(request, copy, record, answer) },
         }
-        let (overlap, begin) = table.begin(request, record.caller(), &mut record.uses);
-        drop(table);
+    }
+
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(never)]
+    unsafe fn target_pointer_in_parts<'d, A>(
+        &'d self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        record: &mut CallRecord,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        let mappings = &self.shared.mappings;
+        if mappings.has_detached() {
+            self.let_go_of_detached(record.caller());
+        }
+        let found = mappings.begin(request, record.caller(), &mut record.uses);
+        // SAFETY: the same contract.
+        unsafe { self.target_pointer_as(request, copy, found, record, answer) }
+    }
+
+    /// Does what a look-up has answered.
+    ///
+    /// # Safety
+    ///
+    /// As for [`target_pointer`](Self::target_pointer).
+    #[inline(always)]
+    unsafe fn target_pointer_as<'d, A>(
+        &'d self,
+        request: &BeginRequest,
+        copy: CopyIn,
+        (overlap, begin): (Overlap, Begin),
+        record: &mut CallRecord,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
         log_overlap(overlap);
         let is_new = match begin {
             // SAFETY: the same contract.
             Begin::Exists { counts, is_new } => unsafe { self.exists(request, copy, (counts, is_new), record) },
             // SAFETY: the same contract.
             Begin::Create(seen) => unsafe { self.create(request, copy, seen, record) },
-            begin => return self.without_mapping(request, &begin),
+            begin => return answer(self.without_mapping(request, &begin)),
         };
         match is_new {
-            Ok(is_new) => TargetPointer::mapped(Handle::of_call(record.uses.newest()), request.range, is_new),
-            Err(Refused::Fails) => TargetPointer::NONE,
-            // SAFETY: the same contract; `record` is out of use.
-            Err(Refused::Again) => unsafe { self.target_pointer_again(request, copy, info) },
+            Ok(is_new) => {
+                let found = if is_new { Found::New } else { Found::Mapped };
+                answer(TargetPointer::mapped(found, Handle::of_call(record.uses.newest()), request.range))
+            }
+            Err(Refused::Fails) => answer(TargetPointer::NONE),
+            // SAFETY: the same contract.
+            Err(Refused::Again) => unsafe { self.target_pointer_again(request, copy, record, answer) },
         }
     }
 
@@ -196,25 +255,24 @@ impl Device {
     ///
     /// As for [`target_pointer`](Self::target_pointer).
     #[cold]
-    unsafe fn target_pointer_again(
-        &self,
+    unsafe fn target_pointer_again<'d, A>(
+        &'d self,
         request: &BeginRequest,
         copy: CopyIn,
-        info: NonNull<AsyncInfo>,
-    ) -> TargetPointer<'_> {
+        record: &mut CallRecord,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        log_look_up(request.range);
         // SAFETY: the same contract.
-        unsafe { self.target_pointer(request, copy, info) }
+        unsafe { self.target_pointer_in_parts(request, copy, record, answer) }
     }
 
     /// A former call of this thread may have ended without giving these back.
     #[cold]
-    fn let_go_of_detached<'t>(&'t self, mut table: Guard<'t, Table>, caller: Caller) -> Guard<'t, Table> {
-        let detached = table.take_detached(caller);
-        drop(table);
-        for entry in detached {
+    fn let_go_of_detached(&self, caller: Caller) {
+        for entry in self.shared.mappings.take_detached(caller) {
             pin::let_go(&self.shared.plugin, entry);
         }
-        self.shared.table.lock()
     }
 
     /// Uses the newest of the call's uses. Says whether it is new after all.
@@ -286,19 +344,22 @@ impl Device {
         let counts = RefCounts::first(request.kind, false);
         let entry = Entry::new(range, request.base, target.addr(), request.name, Origin::Mapped, counts);
         let entry = self.shared.idle.make(entry, record.caller());
-        let mut table = self.shared.table.lock();
-        if let Err(entry) = table.insert(entry, request, seen, &mut record.uses) {
-            drop(table);
-            // Somebody was faster. The memory goes with its entry.
-            pin::let_go(&self.shared.plugin, entry);
-            return Err(Refused::Again);
-        }
-        let entry = Handle::of_call(record.uses.newest());
+        let made = Handle::of_call(&entry);
+        // Locked before the table is let go: nobody can use the entry before its copy has been issued, nor miss it.
+        let lock = || (!broken(Rule::EntryLockBeforeTableUnlock)).then(|| made.transfer().lock_unshared());
+        let transfer = match self.shared.mappings.insert(entry, request, seen, &mut record.uses, lock) {
+            Ok(transfer) => transfer.unwrap_or_else(|| made.transfer().lock()),
+            Err(entry) => {
+                // Somebody was faster. The memory goes with its entry.
+                pin::let_go(&self.shared.plugin, entry);
+                return Err(Refused::Again);
+            }
+        };
         // SAFETY: the host range is valid by this function's contract.
-        if unsafe { self.use_new(table, &entry, request, copy.to, record) }.is_err() {
+        if unsafe { self.use_new(transfer, &made, request, copy.to, record) }.is_err() {
             let entry = Arc::clone(record.uses.newest());
             record.uses.take_back(&entry);
-            self.shared.table.lock().remove(&entry);
+            self.shared.mappings.lock_table_of(&entry).remove(&entry);
             return Err(Refused::Fails);
         }
         Ok(true)
@@ -340,7 +401,7 @@ impl Device {
         }
     }
 
-    /// Lets go of the table, and copies into the mapping that was just made there.
+    /// Copies into the mapping that was just made.
     ///
     /// # Safety
     ///
@@ -348,26 +409,16 @@ impl Device {
     #[inline(always)]
     unsafe fn use_new(
         &self,
-        table: Guard<'_, Table>,
+        mut transfer: Guard<'_, Transfer>,
         entry: &Entry,
         request: &BeginRequest,
         moves: bool,
         record: &mut CallRecord,
     ) -> Done {
-        // Locked before the table is let go: nobody can use the entry before its copy has been issued, nor miss it.
-        let counts = entry.counts();
-        let mut transfer = if broken(Rule::EntryLockBeforeTableUnlock) {
-            drop(table);
-            entry.transfer().lock()
-        } else {
-            let transfer = entry.transfer().lock_unshared();
-            drop(table);
-            transfer
-        };
         transfer.set_made(record.id(), record.calls());
         if report::info_is_on(flag::MAPPING_CHANGED) {
             // SAFETY: the name is valid by this function's contract.
-            unsafe { self.log_new(request, entry, counts) };
+            unsafe { self.log_new(request, entry) };
         }
         if !moves {
             return Ok(());
@@ -384,7 +435,7 @@ impl Device {
     ///
     /// The request's name is valid or 0.
     #[cold]
-    unsafe fn log_new(&self, request: &BeginRequest, entry: &Entry, counts: RefCounts) {
+    unsafe fn log_new(&self, request: &BeginRequest, entry: &Entry) {
         report::info_line(
             self.shared.plugin.device(),
             format_args!(
@@ -392,7 +443,7 @@ impl Device {
                 Address(entry.host_begin()),
                 Address(entry.target_begin()),
                 request.range.size(),
-                Counts(counts, None, request.kind),
+                Counts(RefCounts::first(request.kind, false), None, request.kind),
                 // SAFETY: the name is valid by this function's contract.
                 unsafe { report::variable_name(request.name) },
             ),
@@ -402,7 +453,7 @@ impl Device {
     /// Takes back the count of the newest use, and removes its entry if that has `failed`.
     fn take_back(&self, request: &BeginRequest, failed: bool, uses: &mut Uses) {
         let entry = Arc::clone(uses.newest());
-        let mut table = self.shared.table.lock();
+        let mut table = self.shared.mappings.lock_table_of(&entry);
         if request.update {
             uses.take_back(&entry);
             table.take_back(&entry, request.kind);
@@ -572,27 +623,81 @@ impl Device {
 
     /// Finds a mapping inside or at the end of a region, and counts it out if asked to: the long `getTgtPtrBegin`.
     ///
-    /// The second result is whether the caller is its last user, who calls [`release`](Self::release) in the end.
+    /// `answer` makes of what is found what is returned. So each way to the end writes that itself: a processor waits where it
+    /// reads as one what has just been written in parts.
     #[inline(always)]
-    pub fn target_begin(&self, request: &EndRequest) -> (TargetPointer<'_>, bool) {
+    pub fn target_begin<'d, A>(&'d self, request: &EndRequest, answer: impl FnOnce(TargetPointer<'d>) -> A) -> A {
         call::on_thread(|thread| {
             log_look_up(request.range);
             let caller = thread.caller();
             // SAFETY: no record is in use here: this function is given none.
             let mut record = unsafe { thread.current(&self.shared) };
             let known = record.as_mut().and_then(|record| Table::end_of_known(request, &mut record.uses));
-            let (overlap, end) = match known {
-                Some(end) => (Overlap::Inside, end),
-                None => {
-                    let extended = request.extended || request.update || thread.is_in_call();
-                    let request = EndRequest { extended, ..*request };
-                    let uses = record.as_mut().map(|record| &mut record.uses);
-                    self.shared.table.lock().end(&request, caller, uses)
-                }
-            };
-            log_overlap(overlap);
-            self.on_exit(request, end, thread, record)
+            if let Some(end) = known {
+                log_overlap(Overlap::Inside);
+                return self.on_exit(request, end, thread, record, answer);
+            }
+            if request.is_for_address() && !thread.is_in_call() {
+                return self.find_address(request, thread, answer);
+            }
+            let extended = request.extended || request.update || thread.is_in_call();
+            let request = EndRequest { extended, ..*request };
+            if !request.force_delete
+                && let Some(mut table) = self.shared.mappings.only(request.range)
+            {
+                let uses = record.as_mut().map(|record| &mut record.uses);
+                let (overlap, end) = table.end(&request, caller, uses);
+                drop(table);
+                log_overlap(overlap);
+                return self.on_exit(&request, end, thread, record, answer);
+            }
+            self.target_begin_in_parts(&request, thread, record, answer)
         })
+    }
+
+    /// The same for who needs no handle: `omp_target_is_present` alone asks so, and takes the address.
+    #[inline(never)]
+    fn find_address<'d, A>(
+        &'d self,
+        request: &EndRequest,
+        thread: &Thread,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        let range = request.range;
+        let (overlap, found) = self.shared.mappings.look_up(range, request.extended, |entry| {
+            let counts = entry.counts();
+            let last = counts.is_last(request.kind, request.force_delete);
+            (
+                entry.target_of(range.begin()),
+                counts,
+                last && entry.leaving().is_none_or(|other| other == thread.caller()),
+            )
+        });
+        log_overlap(overlap);
+        let Some((target, counts, last)) = found else {
+            let nothing = if request.unified { End::Host } else { End::Nothing };
+            return self.on_exit(request, nothing, thread, None, answer);
+        };
+        thread.set_held(null());
+        if report::info_is_on(flag::MAPPING_EXISTS) {
+            self.log_exists_on_exit(request, target, counts, CountAction::Suppressed);
+        }
+        let found = if last { Found::Last } else { Found::Mapped };
+        answer(TargetPointer { found, target: target as *mut c_void, ..TargetPointer::NONE })
+    }
+
+    #[inline(never)]
+    fn target_begin_in_parts<'d, A>(
+        &'d self,
+        request: &EndRequest,
+        thread: &Thread,
+        mut record: Option<&mut CallRecord>,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        let uses = record.as_mut().map(|record| &mut record.uses);
+        let (overlap, end) = self.shared.mappings.end(request, thread.caller(), uses);
+        log_overlap(overlap);
+        self.on_exit(request, end, thread, record, answer)
     }
 
     #[cold]
@@ -610,13 +715,14 @@ impl Device {
     }
 
     #[inline(always)]
-    fn on_exit(
-        &self,
+    fn on_exit<'d, A>(
+        &'d self,
         request: &EndRequest,
         end: End,
         thread: &Thread,
         record: Option<&mut CallRecord>,
-    ) -> (TargetPointer<'_>, bool) {
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
         let range = request.range;
         match end {
             End::Found { entry, counts, last, action } => {
@@ -625,29 +731,30 @@ impl Device {
                     (entry, _) => Handle::Counted(self.pin(entry.expect("without a call there are no uses"))),
                 };
                 thread.set_held(&raw const *entry);
-                let pointer = TargetPointer::mapped(entry, range, false);
+                let found = if last { Found::Last } else { Found::Mapped };
+                let pointer = TargetPointer::mapped(found, entry, range);
                 if report::info_is_on(flag::MAPPING_EXISTS) {
                     self.log_exists_on_exit(request, pointer.target.addr(), counts, action);
                 }
-                (pointer, last)
+                answer(pointer)
             }
             End::Host => {
                 thread.set_held(null());
                 let host = Address(range.begin());
                 dp!("Get HstPtrBegin {host} Size={} for unified shared memory", range.size());
-                (TargetPointer::host(range), false)
+                answer(TargetPointer::host(range))
             }
             End::Nothing => {
                 thread.set_held(null());
-                (TargetPointer::NONE, false)
+                answer(TargetPointer::NONE)
             }
         }
     }
 
-    /// Where `range` is on the device, 0 if nowhere: the short `getTgtPtrBegin`, whose caller has locked `table`.
-    pub fn target_address(&self, table: &Table, range: HostRange) -> usize {
+    /// Where `range` is on the device, 0 if nowhere: the short `getTgtPtrBegin`, whose caller has locked the table and
+    /// looked it up.
+    pub fn target_address(&self, range: HostRange, (overlap, entry): (Overlap, Option<&Arc<Entry>>)) -> usize {
         log_look_up(range);
-        let (overlap, entry) = table.look_up(range, false);
         log_overlap(overlap);
         entry.map_or(0, |entry| entry.target_of(range.begin()))
     }
@@ -660,17 +767,33 @@ impl Device {
     pub fn release(&self, range: HostRange, kind: CountKind) -> i32 {
         log_look_up(range);
         let caller = caller();
-        let (overlap, released) = self.shared.table.lock().release(range, kind, caller);
+        match self.shared.mappings.only(range) {
+            Some(mut table) => {
+                let released = table.release_in_table(range, kind, caller);
+                drop(table);
+                self.after_release(range, released, caller)
+            }
+            None => self.release_in_parts(range, kind, caller),
+        }
+    }
+
+    #[inline(never)]
+    fn release_in_parts(&self, range: HostRange, kind: CountKind, caller: Caller) -> i32 {
+        self.after_release(range, self.shared.mappings.release(range, kind, caller), caller)
+    }
+
+    #[inline(always)]
+    fn after_release(&self, range: HostRange, (overlap, released): (Overlap, Released), caller: Caller) -> i32 {
         log_overlap(overlap);
         match released {
-            Released::Removed(entry) => self.shared.give_back(entry, range.size(), caller),
+            Released::Removed(entry) | Released::Detached(entry) => self.shared.give_back(entry, range.size(), caller),
             Released::Kept | Released::Missing => OFFLOAD_SUCCESS,
         }
     }
 
     /// Maps a host range to memory that the user allocated on the device: `associatePtr`.
     pub fn associate(&self, range: HostRange, target: usize) -> i32 {
-        let (association, entry) = self.shared.table.lock().associate(range, target);
+        let (association, entry) = self.shared.mappings.associate(range, target);
         let host = Address(range.begin());
         match association {
             Association::Made => {
@@ -705,18 +828,16 @@ impl Device {
 
     /// Takes back what [`associate`](Self::associate) made, and nothing else: `disassociatePtr`.
     pub fn disassociate(&self, host: usize) -> i32 {
-        let mut table = self.shared.table.lock();
-        let Some(entry) = table.exact(host).map(Arc::clone) else {
-            drop(table);
+        let (mut held, mut ours) = (false, false);
+        let entry = self.shared.mappings.remove_at(host, |entry| {
+            held = !entry.counts().hold().is_zero();
+            ours = entry.origin() == Origin::Associated;
+            ours && !held
+        });
+        let Some(entry) = entry else {
             report!("Association not found");
             return OFFLOAD_FAIL;
         };
-        let held = !entry.counts().hold().is_zero();
-        let ours = entry.origin() == Origin::Associated;
-        if ours && !held {
-            table.remove(&entry);
-        }
-        drop(table);
         // The last handle gives the event back.
         let _entry = self.pin(entry);
         if held {
@@ -735,7 +856,8 @@ impl Device {
         if broken(Rule::AttachedHere) {
             return true;
         }
-        let entry = self.shared.table.lock().look_up(HostRange::new(host, size_of::<usize>() as i64), false).1.cloned();
+        let range = HostRange::new(host, size_of::<usize>() as i64);
+        let (_, entry) = self.shared.mappings.look_up(range, false, Arc::clone);
         entry.map(|entry| self.pin(entry)).is_some_and(|entry| {
             let attached = entry.transfer().lock().attached(host.wrapping_sub(entry.host_begin()));
             attached == Some(value)
@@ -886,14 +1008,13 @@ impl Device {
         }
         let range = HostRange::new(host.addr(), size);
         log_look_up(range);
-        let table = self.shared.table.lock();
-        let (overlap, entry) = table.look_up(range, false);
-        let name = entry.map_or(0, |entry| entry.name());
-        drop(table);
+        let (overlap, name) = self.shared.mappings.look_up(range, false, |entry| entry.name());
         log_overlap(overlap);
         if report::info_is_on(flag::DATA_TRANSFER) {
             // SAFETY: the entry's name came with a valid request.
-            print(self.shared.plugin.device(), Address(range.begin()), &unsafe { report::variable_name(name) });
+            print(self.shared.plugin.device(), Address(range.begin()), &unsafe {
+                report::variable_name(name.unwrap_or(0))
+            });
         }
     }
 
@@ -975,11 +1096,17 @@ impl Shared {
     /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
     #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
-        let removed = uses.unpin().then(|| self.table.lock().remove_left_alone(uses));
+        let removed = uses.unpin().then(|| self.remove_left_alone(uses));
         uses.drain(|entry| pin::let_go(&self.plugin, entry));
         if let Some(removed) = removed {
             self.give_back_all(removed);
         }
+    }
+
+    #[cold]
+    fn remove_left_alone(&self, uses: &Uses) -> Vec<Arc<Entry>> {
+        let remove = |entry: &Arc<Entry>| self.mappings.lock_table_of(entry).remove_left_alone(entry);
+        uses.entries().filter(|entry| entry.is_left_alone()).filter_map(remove).collect()
     }
 
     #[cold]

@@ -384,6 +384,11 @@ impl Entry {
         self.host_end
     }
 
+    /// All of it.
+    pub const fn range(&self) -> HostRange {
+        HostRange::new(self.host_begin, self.size() as i64)
+    }
+
     /// Host address of the whole variable, or value of the base pointer.
     pub const fn host_base(&self) -> usize {
         self.host_base
@@ -458,6 +463,11 @@ impl Entry {
     #[must_use]
     pub(super) fn unpin(&self) -> bool {
         self.pins.fetch_sub(1, Ordering::AcqRel) == Self::LEFT + 1
+    }
+
+    /// Whether [`leave_alone`](Self::leave_alone) may do anything.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.pins.load(Ordering::Acquire) == Self::LEFT
     }
 
     /// The entry leaves the table if it has been left to calls that are done by now. Only the table does that, under its

@@ -1,8 +1,8 @@
 //! The heart: which host range has a copy on the device, how often it is counted, and what a look-up asks for.
 //!
-//! Pure Rust: no FFI, no plugin calls, no log lines, no `unsafe`. A [`Table`] is plain data behind its owner's lock; its
-//! two main questions are [`Table::begin`] (a map clause on entry) and [`Table::end`] (on exit), and both answer with
-//! what must happen next. `device` does that.
+//! Pure Rust: no FFI, no plugin calls, no log lines, no `unsafe`. A [`Table`] is plain data behind a lock; its
+//! two main questions are [`Tables::begin`] (a map clause on entry) and [`Tables::end`] (on exit), and both answer with
+//! what must happen next. `device` does that. [`Mappings`] are a device's tables with their locks.
 //!
 //! ```text
 //!   host range ──look_up──▶ overlap with the nearest entry ──begin/end──▶ counted, created, refused, ...
@@ -19,6 +19,7 @@ mod entry;
 mod exact;
 mod lookup;
 mod ordered;
+mod parts;
 mod table;
 mod uses;
 
@@ -26,5 +27,6 @@ pub use call::{Busy, Call, CallId, Caller, Calls, Queue};
 pub use counts::{CountKind, RefCounts};
 pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};
-pub use table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table};
+pub use parts::{Mappings, Several};
+pub use table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table, Tables};
 pub use uses::{Use, Uses};

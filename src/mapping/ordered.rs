@@ -64,6 +64,14 @@ impl Ordered {
         }
     }
 
+    /// All addresses.
+    pub fn into_sorted(self) -> Vec<usize> {
+        let mut all = self.young;
+        all.extend(self.chunks.into_iter().flatten());
+        all.sort_unstable();
+        all
+    }
+
     /// The chunk where an address is or would be, and its number.
     fn chunk_of(&self, address: usize) -> Option<(usize, &Vec<usize>)> {
         let at = self.firsts.partition_point(|first| *first <= address).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! The mapping table of one device.
+//! A mapping table, and what is asked of one or several.
 
 #![forbid(unsafe_code)]
 
@@ -61,13 +61,23 @@ pub enum Begin {
     Nothing,
     /// The range wraps around the address space.
     Wraps,
-    /// The device needs memory, and the table then an entry: see [`Table::insert`].
+    /// The device needs memory, and the table then an entry: see [`Tables::insert`].
     Create(Changes),
 }
 
-/// How often a table has changed: see [`Table::insert`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How often a table has changed, and which one: see [`Tables::insert`].
+#[derive(Clone, Copy, Debug)]
 pub struct Changes(u64);
+
+impl Changes {
+    /// Nothing is known of what has changed in several tables.
+    pub(super) const OF_SEVERAL: Self = Self(u64::MAX);
+
+    /// Whether there were none from `self` to `now`.
+    fn are_none(self, now: Self) -> bool {
+        self.0 == now.0 && self.0 != Self::OF_SEVERAL.0
+    }
+}
 
 /// A look-up on exit from a region or inside it, as `getTgtPtrBegin` gets it.
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +92,18 @@ pub struct EndRequest {
     pub must_contain: bool,
     /// `delete`: the count goes to zero at once.
     pub force_delete: bool,
-    /// Zero-length ranges match the extended range, see [`Table::begin`].
+    /// Zero-length ranges match the extended range, see [`Table::look_up`].
     pub extended: bool,
     /// The program requires unified shared memory.
     pub unified: bool,
 }
 
 impl EndRequest {
+    /// Whether nothing but an address is asked for, as `omp_target_is_present` does.
+    pub const fn is_for_address(&self) -> bool {
+        !self.update && !self.must_contain && self.range.size() == 0
+    }
+
     /// Whether an entry to which the range lies so is what is asked for.
     fn accepts(&self, overlap: Overlap) -> bool {
         overlap == Overlap::Inside || !self.must_contain
@@ -104,7 +119,7 @@ pub enum End {
         entry: Option<Arc<Entry>>,
         /// Its counts now.
         counts: RefCounts,
-        /// The caller is its last user. Its count stays until [`Table::release`].
+        /// The caller is its last user. Its count stays until [`Tables::release`].
         last: bool,
         /// What was done to the count.
         action: CountAction,
@@ -115,7 +130,7 @@ pub enum End {
     Nothing,
 }
 
-/// What [`Table::find_on_exit`] found.
+/// What [`find_on_exit`] found.
 enum OnExit<'u> {
     /// What the call has counted.
     Own(&'u mut Use),
@@ -159,6 +174,8 @@ impl fmt::Display for CountAction {
 pub enum Released {
     /// Out of the table: its memory goes with the last handle.
     Removed(Arc<Entry>),
+    /// The same, but the caller's own `delete` had taken it out before.
+    Detached(Arc<Entry>),
     /// It stays. It does not carry the caller's mark, as somebody took it over or it is another mapping; or other calls
     /// still use it, and the last of them removes it.
     Kept,
@@ -181,7 +198,7 @@ pub enum Association {
     Wraps,
 }
 
-/// All mappings of a device. No two overlap.
+/// Mappings, of which no two overlap.
 #[derive(Debug, Default)]
 pub struct Table {
     /// By first host address, for what is looked up most: whole mappings.
@@ -260,186 +277,91 @@ impl Table {
         self.exact(self.ordered.first_between(host, reach, holds)?)
     }
 
-    /// Looks a map clause up and counts it: what `getTargetPointer` does before any transfer.
-    ///
-    /// Zero-length sections match extended ranges here. The overlap is returned for the log. A mapping that another
-    /// caller is leaving is taken over: the one count that is left becomes this call's, and nothing is copied in.
+    /// Whether an entry begins exactly where `range` does, and is not empty.
     #[inline(always)]
-    pub fn begin(&mut self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
-        let range = request.range;
-        let (overlap, entry) = self.look_up(range, true);
-        let answer = match entry {
-            Some(entry) if overlap == Overlap::Inside || request.implicit => {
-                let (counts, is_new) = if request.update {
-                    uses.count(entry, request.kind, false);
-                    let left = entry.leaving().is_some_and(|other| other != caller);
-                    // A mark of this caller's own is from a call that ended without releasing.
-                    if !broken(Rule::MarkAndInherit) {
-                        entry.set_leaving(None);
-                    }
-                    let counts = entry.update_counts(|counts| match left {
-                        true => *counts = RefCounts::first(request.kind, false),
-                        false => counts.increment(request.kind),
-                    });
-                    (counts, false)
-                } else {
-                    let counts = entry.counts();
-                    // A member is as new as this call found its struct.
-                    let is_new = uses.of(entry).made.unwrap_or(counts.total().0 == 1);
-                    (counts, is_new)
-                };
-                Begin::Exists { counts, is_new }
-            }
-            Some(entry) => Begin::Extension { host_begin: entry.host_begin(), size: entry.size() },
-            None if request.unified && !request.close => match range.size() {
-                0 => Begin::Nothing,
-                _ => Begin::Host,
-            },
-            None if request.present => Begin::NotPresent,
-            None if range.size() == 0 => Begin::Nothing,
-            None if range.end().is_none() => Begin::Wraps,
-            None => Begin::Create(Changes(self.changes)),
-        };
-        (overlap, answer)
+    pub(super) fn begins_with(&self, range: HostRange) -> bool {
+        self.exact(range.begin()).is_some_and(|entry| range.begin() < entry.host_end())
     }
 
-    /// Looks a section up on exit and counts it out: what `getTgtPtrBegin` does.
-    ///
-    /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
-    /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
-    /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
-    /// others may have taken them out of the table, and made new ones there.
+    pub(super) fn is_free(&self, range: HostRange) -> bool {
+        let before = self.ordered.last_up_to(range.begin()).and_then(|begin| self.exact(begin));
+        let mut neighbours = before.into_iter().chain(self.after(range.begin()));
+        range.end().is_some() && !neighbours.any(|entry| entry.host_begin() == range.begin() || entry.overlaps(range))
+    }
+
     #[inline(always)]
-    pub fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
-        let launched = uses.as_ref().is_some_and(|uses| uses.launched);
-        let (overlap, found) = self.find_on_exit(request, caller, uses);
-        let (entry, (last, action, counts)) = match found {
-            OnExit::Own(used) => {
-                self.give_back_what_was_taken(used, caller);
-                let counted = if used.settled.is_some() && request.update {
-                    Self::settled(used, caller)
-                } else if launched && !request.update {
-                    Self::settle(used, caller)
-                } else {
-                    used.counted -= u32::from(request.update);
-                    self.count_out(&used.entry, request, caller)
-                };
-                (None, counted)
+    fn add(&mut self, entry: Arc<Entry>, pins: u32) {
+        entry.set_in_table(pins);
+        self.take_over(entry);
+    }
+
+    /// Adds an entry that has been in another table.
+    #[inline(always)]
+    pub(super) fn take_over(&mut self, entry: Arc<Entry>) {
+        let begin = entry.host_begin();
+        self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
+        self.changes += 1;
+        self.exact.insert(entry);
+        self.ordered.insert(begin);
+    }
+
+    /// What was in the table, by host address, and what has been detached.
+    pub(super) fn into_entries(self) -> (impl Iterator<Item = Arc<Entry>>, Vec<(Caller, Arc<Entry>)>) {
+        let exact = self.exact;
+        let entry = move |begin| Arc::clone(exact.get(begin).expect("both have the same"));
+        (self.ordered.into_sorted().into_iter().map(entry), self.detached)
+    }
+
+    /// Keeps for `caller` what its `delete` has taken out.
+    pub(super) fn detach(&mut self, caller: Caller, entry: Arc<Entry>) {
+        self.detached.push((caller, entry));
+    }
+
+    /// The last user leaves an entry, if it still carries the caller's mark: to the other calls that use it, or, by the
+    /// answer true, to be taken out of the table.
+    #[inline]
+    fn leave(entry: &Entry, kind: CountKind, caller: Caller) -> bool {
+        if entry.leaving() != Some(caller) {
+            return false;
+        }
+        let mut counts = entry.counts();
+        counts.decrement(kind);
+        if counts.is_zero() && !entry.leave() {
+            if !broken(Rule::JoinableWhileUsed) {
+                entry.set_leaving(Some(Caller::NOBODY));
+                return false;
             }
-            OnExit::Other(entry) => {
-                let counted = self.count_out(&entry, request, caller);
-                (Some(entry), counted)
-            }
-            OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
-        };
-        (overlap, End::Found { entry, counts, last, action })
+            entry.set_gone();
+        }
+        entry.set_leaving(None);
+        entry.update_counts(|now| *now = counts);
+        counts.is_zero()
+    }
+
+    /// Takes an entry out. None if it is not there (any more).
+    fn take(&mut self, entry: &Entry) -> Option<Arc<Entry>> {
+        let begin = entry.host_begin();
+        let at = self.exact.find(begin).filter(|at| std::ptr::eq(&**self.exact.at(at), entry))?;
+        let entry = self.exact.remove(at);
+        entry.set_gone();
+        self.forget(begin);
+        Some(entry)
+    }
+
+    /// What is left to do for an entry that has been taken out.
+    fn forget(&mut self, host_begin: usize) {
+        self.changes += 1;
+        self.ordered.remove(host_begin);
     }
 
     /// Somebody may have counted out more than it had counted in, by listing an item twice: the count that is left is
     /// then this call's.
     #[inline(always)]
-    fn give_back_what_was_taken(&self, used: &Use, caller: Caller) {
+    fn give_back_what_was_taken(used: &Use, caller: Caller) {
         let left_by_another = used.entry.leaving().is_some_and(|other| other != caller);
         if left_by_another && used.settled.is_none() && used.entry.is_in_table() && !broken(Rule::LastInTurn) {
             used.entry.set_leaving(None);
         }
-    }
-
-    /// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
-    #[inline(always)]
-    fn find_on_exit<'u>(
-        &self,
-        request: &EndRequest,
-        caller: Caller,
-        uses: Option<&'u mut Uses>,
-    ) -> (Overlap, OnExit<'u>) {
-        let range = request.range;
-        let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
-            let (overlap, found) = self.look_up(range, request.extended);
-            let other = found.filter(|_| request.accepts(overlap)).map(Arc::clone);
-            return (overlap, other.map_or(OnExit::Nothing, OnExit::Other));
-        };
-        // Most often it is what the call counted, whole: in the table, or taken out by others.
-        // An association may have been taken back.
-        let own = |used: &mut Use| {
-            let mapped = used.entry.origin() == Origin::Mapped;
-            mapped && used.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn)
-        };
-        if uses.counted_at(range).is_some_and(own) {
-            return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
-        }
-        self.find_more_on_exit(request, caller, uses)
-    }
-
-    #[inline(never)]
-    fn find_more_on_exit<'u>(&self, request: &EndRequest, caller: Caller, uses: &'u mut Uses) -> (Overlap, OnExit<'u>) {
-        let range = request.range;
-        let (overlap, found) = self.look_up(range, request.extended);
-        // Deleted by another caller, or left to the others and removed by them.
-        let lost = |known: &Arc<Entry>| {
-            let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
-            by_others && known.matches(range) && !known.is_in_table() && !broken(Rule::CountOutOwn)
-        };
-        let (overlap, found) = if found.is_some_and(|entry| uses.counted(entry).is_some()) {
-            (overlap, OnExit::Own(uses.newest_mut()))
-        } else if uses.counted_as(lost).is_some() {
-            let used = uses.newest_mut();
-            (Overlap::of(&used.entry, range), OnExit::Own(used))
-        } else {
-            (overlap, found.map_or(OnExit::Nothing, |entry| OnExit::Other(Arc::clone(entry))))
-        };
-        (overlap, if request.accepts(overlap) { found } else { OnExit::Nothing })
-    }
-
-    /// As [`end`](Self::end), for what needs no table: a look-up, before its region is launched, of what the call has
-    /// counted.
-    #[inline(always)]
-    pub fn end_of_known(request: &EndRequest, uses: &mut Uses) -> Option<End> {
-        if request.update || uses.launched || broken(Rule::CountOutOwn) {
-            return None;
-        }
-        let entry = &uses.counted_at(request.range)?.entry;
-        let counts = entry.counts();
-        let last = counts.is_last(request.kind, request.force_delete);
-        let found = End::Found { entry: None, counts, last, action: CountAction::Suppressed };
-        Some(found).filter(|_| entry.origin() == Origin::Mapped && entry.leaving().is_none())
-    }
-
-    /// The plain way out, and a look-up that does not count.
-    #[inline(always)]
-    fn count_out(
-        &mut self,
-        entry: &Arc<Entry>,
-        request: &EndRequest,
-        caller: Caller,
-    ) -> (bool, CountAction, RefCounts) {
-        let kind = request.kind;
-        let left_by_another = entry.leaving().is_some_and(|other| other != caller);
-        let last = !left_by_another && entry.counts().is_last(kind, request.force_delete);
-        if left_by_another || !request.update {
-            return (last, CountAction::Suppressed, entry.counts());
-        }
-        let action = match (request.force_delete, last) {
-            (false, false) => CountAction::Decremented,
-            (false, true) => CountAction::Deferred,
-            (true, false) => CountAction::Reset,
-            (true, true) => CountAction::ResetDeferred,
-        };
-        let counts = entry.update_counts(|counts| {
-            if request.force_delete {
-                counts.reset(kind);
-            }
-            if !last {
-                counts.decrement(kind);
-            }
-        });
-        if last {
-            entry.set_leaving(Some(caller));
-        }
-        if last && request.force_delete && !broken(Rule::DeleteDetaches) && self.remove(entry) {
-            self.detached.push((caller, Arc::clone(entry)));
-        }
-        (last, action, counts)
     }
 
     /// A member's look-up at the end of a region: the first one counts the struct out, so that all members and the
@@ -475,19 +397,133 @@ impl Table {
         (last, if last { CountAction::Deferred } else { CountAction::Decremented }, used.entry.counts())
     }
 
+    /// As [`Tables::end`], for what needs no table: a look-up, before its region is launched, of what the call has
+    /// counted.
+    #[inline(always)]
+    pub fn end_of_known(request: &EndRequest, uses: &mut Uses) -> Option<End> {
+        if request.update || uses.launched || broken(Rule::CountOutOwn) {
+            return None;
+        }
+        let entry = &uses.counted_at(request.range)?.entry;
+        let counts = entry.counts();
+        let last = counts.is_last(request.kind, request.force_delete);
+        let found = End::Found { entry: None, counts, last, action: CountAction::Suppressed };
+        Some(found).filter(|_| entry.origin() == Origin::Mapped && entry.leaving().is_none())
+    }
+
+    /// An empty table, whose changes are none of another's with a different `number`.
+    pub(super) fn numbered(number: usize) -> Self {
+        Self { changes: (number as u64) << 56, ..Self::default() }
+    }
+}
+
+/// One table, or several that are one to whoever asks. No two entries of them overlap. All of them are locked.
+///
+/// An entry's counts and marks change only while the table is locked that it is in, or was.
+pub trait Tables: Sized {
+    /// As [`Table::look_up`].
+    fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>);
+    /// The entry that begins exactly at `host_begin`.
+    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>>;
+    /// Whether a mapping of `range` would overlap with none.
+    fn is_free(&self, range: HostRange) -> bool;
+    /// How often they have changed.
+    fn changes(&self) -> Changes;
+    /// Where a mapping of `range`, a section of what begins at `base`, has to be added.
+    fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table;
+    /// Where an entry is or was, if that is one of these.
+    fn table_of(&mut self, entry: &Entry) -> Option<&mut Table>;
+    /// All of them.
+    fn each(&mut self) -> impl Iterator<Item = &mut Table>;
+
+    /// Looks a map clause up and counts it: what `getTargetPointer` does before any transfer.
+    ///
+    /// Zero-length sections match extended ranges here. The overlap is returned for the log. A mapping that another
+    /// caller is leaving is taken over: the one count that is left becomes this call's, and nothing is copied in.
+    #[inline(always)]
+    fn begin(&mut self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
+        let range = request.range;
+        let (overlap, entry) = self.look_up(range, true);
+        let answer = match entry {
+            Some(entry) if overlap == Overlap::Inside || request.implicit => {
+                let (counts, is_new) = if request.update {
+                    uses.count(entry, request.kind, false);
+                    let left = entry.leaving().is_some_and(|other| other != caller);
+                    // A mark of this caller's own is from a call that ended without releasing.
+                    if !broken(Rule::MarkAndInherit) {
+                        entry.set_leaving(None);
+                    }
+                    let counts = entry.update_counts(|counts| match left {
+                        true => *counts = RefCounts::first(request.kind, false),
+                        false => counts.increment(request.kind),
+                    });
+                    (counts, false)
+                } else {
+                    let counts = entry.counts();
+                    // A member is as new as this call found its struct.
+                    let is_new = uses.of(entry).made.unwrap_or(counts.total().0 == 1);
+                    (counts, is_new)
+                };
+                Begin::Exists { counts, is_new }
+            }
+            Some(entry) => Begin::Extension { host_begin: entry.host_begin(), size: entry.size() },
+            None if request.unified && !request.close => match range.size() {
+                0 => Begin::Nothing,
+                _ => Begin::Host,
+            },
+            None if request.present => Begin::NotPresent,
+            None if range.size() == 0 => Begin::Nothing,
+            None if range.end().is_none() => Begin::Wraps,
+            None => Begin::Create(self.changes()),
+        };
+        (overlap, answer)
+    }
+
+    /// Looks a section up on exit and counts it out: what `getTgtPtrBegin` does.
+    ///
+    /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
+    /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
+    /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
+    /// others may have taken them out of the table, and made new ones there.
+    #[inline(always)]
+    fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
+        let launched = uses.as_ref().is_some_and(|uses| uses.launched);
+        let (overlap, found) = find_on_exit(self, request, caller, uses);
+        let (entry, (last, action, counts)) = match found {
+            OnExit::Own(used) => {
+                Table::give_back_what_was_taken(used, caller);
+                let counted = if used.settled.is_some() && request.update {
+                    Table::settled(used, caller)
+                } else if launched && !request.update {
+                    Table::settle(used, caller)
+                } else {
+                    used.counted -= u32::from(request.update);
+                    count_out(self, &used.entry, request, caller)
+                };
+                (None, counted)
+            }
+            OnExit::Other(entry) => {
+                let counted = count_out(self, &entry, request, caller);
+                (Some(entry), counted)
+            }
+            OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
+        };
+        (overlap, End::Found { entry, counts, last, action })
+    }
+
     /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it, and makes it the newest
     /// of the call's uses. Gives it back if its range has been taken meanwhile, since the table was as `seen`: look again.
-    pub fn insert(
+    fn insert(
         &mut self,
         entry: Arc<Entry>,
         request: &BeginRequest,
         seen: Changes,
         uses: &mut Uses,
     ) -> Result<(), Arc<Entry>> {
-        if seen.0 != self.changes && !self.is_free(request.range) {
+        if !seen.are_none(self.changes()) && !self.is_free(request.range) {
             return Err(entry);
         }
-        self.add(Arc::clone(&entry), 1);
+        self.table_for(request.range, request.base).add(Arc::clone(&entry), 1);
         let used = uses.push_pinned(entry);
         used.made = Some(true);
         if request.update {
@@ -499,7 +535,7 @@ impl Table {
     }
 
     /// Adds an entry that LLVM makes by itself: `emplace` of the C++ list. Nothing happens if the range is taken.
-    pub fn emplace(
+    fn emplace(
         &mut self,
         range: HostRange,
         base: usize,
@@ -511,12 +547,12 @@ impl Table {
         let origin = if infinite { Origin::Global } else { Origin::Mapped };
         if self.is_free(range) {
             let counts = RefCounts::first(kind, infinite);
-            self.add(Arc::new(Entry::new(range, base, target_begin, name, origin, counts)), 0);
+            self.table_for(range, base).add(Arc::new(Entry::new(range, base, target_begin, name, origin, counts)), 0);
         }
     }
 
     /// Associates a range with memory that the user allocated: what `associatePtr` does.
-    pub fn associate(&mut self, range: HostRange, target_begin: usize) -> (Association, Option<Arc<Entry>>) {
+    fn associate(&mut self, range: HostRange, target_begin: usize) -> (Association, Option<Arc<Entry>>) {
         if let Some(entry) = self.exact(range.begin()) {
             let same = range.end() == Some(entry.host_end()) && entry.target_begin() == target_begin;
             return (if same { Association::Same } else { Association::Different }, None);
@@ -529,34 +565,183 @@ impl Table {
         }
         let counts = RefCounts::first(CountKind::Dynamic, true);
         let entry = Arc::new(Entry::new(range, range.begin(), target_begin, 0, Origin::Associated, counts));
-        self.add(Arc::clone(&entry), 0);
+        self.table_for(range, range.begin()).add(Arc::clone(&entry), 0);
         (Association::Made, Some(entry))
     }
 
-    fn is_free(&self, range: HostRange) -> bool {
-        let before = self.ordered.last_up_to(range.begin()).and_then(|begin| self.exact(begin));
-        let mut neighbours = before.into_iter().chain(self.after(range.begin()));
-        range.end().is_some() && !neighbours.any(|entry| entry.host_begin() == range.begin() || entry.overlaps(range))
-    }
-
-    #[inline(always)]
-    fn add(&mut self, entry: Arc<Entry>, pins: u32) {
-        let begin = entry.host_begin();
-        self.widest = self.widest.max(begin.saturating_sub(entry.host_base()));
-        self.changes += 1;
-        entry.set_in_table(pins);
-        self.exact.insert(entry);
-        self.ordered.insert(begin);
-    }
-
     /// The last user is done with a mapping: out of the table with it, if it still carries the caller's mark.
-    #[inline(always)]
-    pub fn release(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
-        let detached = self.detached.iter().position(|(owner, entry)| *owner == caller && entry.matches(range));
-        if let Some(index) = detached {
-            let (_, entry) = self.detached.swap_remove(index);
-            return (Overlap::of(&entry, range), Released::Removed(entry));
+    fn release(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
+        match self.take_detached_at(range, caller) {
+            Some(entry) => (Overlap::of(&entry, range), Released::Detached(entry)),
+            None => self.release_in_table(range, kind, caller),
         }
+    }
+
+    /// As [`release`](Self::release), for a caller that has detached nothing.
+    fn release_in_table(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
+        self.release_in_order(range, kind, caller)
+    }
+
+    /// The same, wherever in the range the mapping begins.
+    #[inline(never)]
+    fn release_in_order(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
+        let (overlap, entry) = self.look_up(range, true);
+        let Some(entry) = entry.map(Arc::clone) else { return (overlap, Released::Missing) };
+        let leaves = Table::leave(&entry, kind, caller);
+        let removed = if leaves { self.table_of(&entry).and_then(|table| table.take(&entry)) } else { None };
+        (overlap, removed.map_or(Released::Kept, Released::Removed))
+    }
+
+    /// Takes the first of what `caller` has detached and `range` matches.
+    fn take_detached_at(&mut self, range: HostRange, caller: Caller) -> Option<Arc<Entry>> {
+        let place = |entry: &Arc<Entry>| (entry.host_begin(), entry.host_end());
+        let is = |(owner, entry): &&(Caller, Arc<Entry>)| *owner == caller && entry.matches(range);
+        let detached = self.each().flat_map(|table| table.detached.iter());
+        let first = detached.filter(is).map(|(_, entry)| place(entry)).min()?;
+        let is = |(owner, entry): &(Caller, Arc<Entry>)| *owner == caller && place(entry) == first;
+        self.each().find_map(|table| Some(table.detached.swap_remove(table.detached.iter().position(is)?).1))
+    }
+
+    /// Takes an entry out of its table, and answers it, if its last user has left it to calls that are done by now.
+    #[cold]
+    fn remove_left_alone(&mut self, entry: &Entry) -> Option<Arc<Entry>> {
+        if entry.leave_alone() { self.table_of(entry)?.take(entry) } else { None }
+    }
+
+    /// The entries that a caller's `delete` took out of the tables and that it never released: a former call's.
+    fn take_detached(&mut self, caller: Caller) -> Vec<Arc<Entry>> {
+        let detached = self.each().flat_map(|table| table.detached.extract_if(.., |(owner, _)| *owner == caller));
+        detached.map(|(_, entry)| entry).collect()
+    }
+
+    /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
+    fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
+        entry.set_leaving(None);
+        entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
+    }
+
+    /// Takes `entry` out of its table. False if it is not there (any more).
+    fn remove(&mut self, entry: &Arc<Entry>) -> bool {
+        self.table_of(entry).is_some_and(|table| table.take(entry).is_some())
+    }
+}
+
+/// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
+#[inline(always)]
+fn find_on_exit<'u>(
+    tables: &impl Tables,
+    request: &EndRequest,
+    caller: Caller,
+    uses: Option<&'u mut Uses>,
+) -> (Overlap, OnExit<'u>) {
+    let range = request.range;
+    let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
+        let (overlap, found) = tables.look_up(range, request.extended);
+        let other = found.filter(|_| request.accepts(overlap)).map(Arc::clone);
+        return (overlap, other.map_or(OnExit::Nothing, OnExit::Other));
+    };
+    // Most often it is what the call counted, whole: in the table, or taken out by others.
+    if uses.counted_at(range).is_some_and(|used| used.is_counted_out_by(caller)) {
+        return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
+    }
+    find_more_on_exit(tables, request, caller, uses)
+}
+
+/// As [`find_on_exit`], for what is not found at once.
+#[inline(never)]
+fn find_more_on_exit<'u>(
+    tables: &impl Tables,
+    request: &EndRequest,
+    caller: Caller,
+    uses: &'u mut Uses,
+) -> (Overlap, OnExit<'u>) {
+    let range = request.range;
+    let (overlap, found) = tables.look_up(range, request.extended);
+    // Deleted by another caller, or left to the others and removed by them.
+    let lost = |known: &Arc<Entry>| {
+        let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);
+        by_others && known.matches(range) && !known.is_in_table() && !broken(Rule::CountOutOwn)
+    };
+    let (overlap, found) = if found.is_some_and(|entry| uses.counted(entry).is_some()) {
+        (overlap, OnExit::Own(uses.newest_mut()))
+    } else if uses.counted_as(lost).is_some() {
+        let used = uses.newest_mut();
+        (Overlap::of(&used.entry, range), OnExit::Own(used))
+    } else {
+        (overlap, found.map_or(OnExit::Nothing, |entry| OnExit::Other(Arc::clone(entry))))
+    };
+    (overlap, if request.accepts(overlap) { found } else { OnExit::Nothing })
+}
+
+/// The plain way out, and a look-up that does not count.
+#[inline(always)]
+fn count_out(
+    tables: &mut impl Tables,
+    entry: &Arc<Entry>,
+    request: &EndRequest,
+    caller: Caller,
+) -> (bool, CountAction, RefCounts) {
+    let kind = request.kind;
+    let left_by_another = entry.leaving().is_some_and(|other| other != caller);
+    let last = !left_by_another && entry.counts().is_last(kind, request.force_delete);
+    if left_by_another || !request.update {
+        return (last, CountAction::Suppressed, entry.counts());
+    }
+    let (decremented, deferred) = (CountAction::Decremented, CountAction::Deferred);
+    let (reset, reset_deferred) = (CountAction::Reset, CountAction::ResetDeferred);
+    let action =
+        [[decremented, deferred], [reset, reset_deferred]][usize::from(request.force_delete)][usize::from(last)];
+    let counts = entry.update_counts(|counts| {
+        if request.force_delete {
+            counts.reset(kind);
+        }
+        if !last {
+            counts.decrement(kind);
+        }
+    });
+    if last {
+        entry.set_leaving(Some(caller));
+    }
+    if last && request.force_delete && !broken(Rule::DeleteDetaches) && tables.remove(entry) {
+        tables.table_of(entry).expect("it was there").detach(caller, Arc::clone(entry));
+    }
+    (last, action, counts)
+}
+
+impl Tables for Table {
+    #[inline(always)]
+    fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
+        self.look_up(range, extended)
+    }
+
+    #[inline(always)]
+    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
+        self.exact(host_begin)
+    }
+
+    fn is_free(&self, range: HostRange) -> bool {
+        self.is_free(range)
+    }
+
+    #[inline(always)]
+    fn changes(&self) -> Changes {
+        Changes(self.changes)
+    }
+
+    fn table_for(&mut self, _range: HostRange, _base: usize) -> &mut Table {
+        self
+    }
+
+    fn table_of(&mut self, _entry: &Entry) -> Option<&mut Table> {
+        Some(self)
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Table> {
+        std::iter::once(self)
+    }
+
+    #[inline(always)]
+    fn release_in_table(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
         let begin = range.begin();
         match self.exact.find(begin).map(|at| (self.exact.at(&at), at)) {
             Some((entry, at)) if begin < entry.host_end() => {
@@ -570,80 +755,6 @@ impl Table {
             }
             _ => self.release_in_order(range, kind, caller),
         }
-    }
-
-    #[inline(never)]
-    fn release_in_order(&mut self, range: HostRange, kind: CountKind, caller: Caller) -> (Overlap, Released) {
-        let (overlap, entry) = self.look_up_in_order(range, true);
-        let Some(entry) = entry else { return (overlap, Released::Missing) };
-        let key = (entry.host_begin(), Arc::as_ptr(entry));
-        let removed = if Self::leave(entry, kind, caller) { self.take(key) } else { None };
-        (overlap, removed.map_or(Released::Kept, Released::Removed))
-    }
-
-    /// The last user leaves an entry, if it still carries the caller's mark: to the other calls that use it, or, by the
-    /// answer true, to be taken out of the table.
-    #[inline]
-    fn leave(entry: &Entry, kind: CountKind, caller: Caller) -> bool {
-        if entry.leaving() != Some(caller) {
-            return false;
-        }
-        let mut counts = entry.counts();
-        counts.decrement(kind);
-        if counts.is_zero() && !entry.leave() {
-            if !broken(Rule::JoinableWhileUsed) {
-                entry.set_leaving(Some(Caller::NOBODY));
-                return false;
-            }
-            entry.set_gone();
-        }
-        entry.set_leaving(None);
-        entry.update_counts(|now| *now = counts);
-        counts.is_zero()
-    }
-
-    /// Removes what last users have left to calls that are done by now, and answers it.
-    #[cold]
-    pub fn remove_left_alone(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
-        let left_alone = uses.entries().filter(|entry| entry.leave_alone());
-        left_alone.filter_map(|entry| self.take((entry.host_begin(), Arc::as_ptr(entry)))).collect()
-    }
-
-    /// Whether [`take_detached`](Self::take_detached) would answer any.
-    #[inline]
-    pub fn has_detached(&self, caller: Caller) -> bool {
-        self.detached.iter().any(|(owner, _)| *owner == caller)
-    }
-
-    /// The entries that a caller's `delete` took out of the table and that it never released: a former call's.
-    pub fn take_detached(&mut self, caller: Caller) -> Vec<Arc<Entry>> {
-        self.detached.extract_if(.., |(owner, _)| *owner == caller).map(|(_, entry)| entry).collect()
-    }
-
-    /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
-    pub fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
-        entry.set_leaving(None);
-        entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
-    }
-
-    /// Takes `entry` out of the table. False if it is not there (any more).
-    pub fn remove(&mut self, entry: &Arc<Entry>) -> bool {
-        self.take((entry.host_begin(), Arc::as_ptr(entry))).is_some()
-    }
-
-    /// Takes an entry out of the table, known by its first host address and itself.
-    fn take(&mut self, (host_begin, entry): (usize, *const Entry)) -> Option<Arc<Entry>> {
-        let at = self.exact.find(host_begin).filter(|at| Arc::as_ptr(self.exact.at(at)) == entry)?;
-        let entry = self.exact.remove(at);
-        entry.set_gone();
-        self.forget(host_begin);
-        Some(entry)
-    }
-
-    /// What is left to do for an entry that has been taken out.
-    fn forget(&mut self, host_begin: usize) {
-        self.changes += 1;
-        self.ordered.remove(host_begin);
     }
 }
 

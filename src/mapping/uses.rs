@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+use super::call::Caller;
 use super::counts::CountKind;
-use super::entry::Entry;
+use super::entry::{Entry, Origin};
 use super::lookup::{HostRange, Overlap};
+use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use hashbrown::HashMap;
 use std::mem::ManuallyDrop;
@@ -24,6 +26,15 @@ pub struct Use {
     pub(super) kind: CountKind,
     /// A member's look-up on exit has counted the struct out already: whether as the last user.
     pub(super) settled: Option<bool>,
+}
+
+impl Use {
+    /// Whether the call counts its own entry out, whatever is in the table now. An association may have been taken back.
+    #[inline(always)]
+    pub(super) fn is_counted_out_by(&self, caller: Caller) -> bool {
+        let mapped = self.entry.origin() == Origin::Mapped;
+        mapped && self.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn)
+    }
 }
 
 /// All entries in one call's use.
@@ -163,7 +174,7 @@ impl Uses {
     }
 
     /// Takes back the pins of all entries, when the call is done. Says whether the table has to
-    /// [remove](super::Table::remove_left_alone) any.
+    /// [remove](super::Tables::remove_left_alone) any.
     #[inline]
     pub fn unpin(&self) -> bool {
         self.list.iter().fold(false, |any, used| used.entry.unpin() | any)

@@ -24,11 +24,11 @@ pub use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32 as Counter
 pub use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "loom")]
-pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(feature = "shuttle")]
-pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(not(model))]
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// What a thread has of its own: all zero at its start, and never dropped, as device destructors run when other
 /// thread-locals may be gone.

@@ -7,9 +7,9 @@
 //! | --- | --- | --- |
 //! | 1 | [`Rank::ENTRY`] | a transfer of one entry: LLVM's `LockGuard`, and the core while it copies, records or waits |
 //! | 2 | [`Rank::CALL`] | a plugin call on the queue of one call, a record on it by another call, its end |
-//! | 3 | [`Rank::TABLE`] | look-ups, counts, insertion, removal: LLVM's `DataMapMtx` |
+//! | 3 and up | [`Rank::table`], by part | look-ups, counts, insertion, removal; all of them are LLVM's `DataMapMtx` |
 //!
-//! So the table lock is the innermost one: whoever holds an entry lock, or LLVM's `ShadowMtx`, may still look something
+//! So the table's locks are the innermost ones: whoever holds an entry lock, or LLVM's `ShadowMtx`, may still look something
 //! up, and nobody waits for an entry while the table is locked. The one entry lock that is taken under the table lock
 //! is that of an entry made there, which no other thread can have seen: it is taken without waiting.
 
@@ -25,8 +25,13 @@ impl Rank {
     pub const ENTRY: Self = Self::new(1, "entry");
     /// The lock of one call's queue.
     pub const CALL: Self = Self::new(2, "call");
-    /// The lock of a device's mapping table.
-    pub const TABLE: Self = Self::new(3, "mapping table");
+    /// The lock of a device's mapping table, or of its first part.
+    pub const TABLE: Self = Self::table(0);
+
+    /// The lock of a part of a device's mapping table.
+    pub const fn table(part: u8) -> Self {
+        Self::new(3 + part, "mapping table")
+    }
 
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "see above"))]
     const fn new(number: u8, name: &'static str) -> Self {
@@ -45,7 +50,7 @@ mod checked {
 
     type Held = Option<(Rank, &'static Location<'static>)>;
 
-    crate::sync::thread_cells! { static HELD: [Cell<Held>; 4] = [const { Cell::new(None) }; 4]; }
+    crate::sync::thread_cells! { static HELD: [Cell<Held>; 24] = [const { Cell::new(None) }; 24]; }
 
     /// Notes that this thread takes a lock of `rank`; `waits` says whether it may have to wait for it.
     #[track_caller]
@@ -58,7 +63,7 @@ mod checked {
                     rank.place.1, other.place.1
                 );
             }
-            let free = held.iter().find(|slot| slot.get().is_none()).expect("no code path holds four locks");
+            let free = held.iter().find(|slot| slot.get().is_none()).expect("no code path holds so many locks");
             free.set(Some((rank, here)));
         });
     }

@@ -7,8 +7,8 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
 use divan::{Bencher, black_box};
-use omptarget::device::{CopyIn, Device};
-use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange, Table, Uses};
+use omptarget::device::{CopyIn, Device, Found};
+use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange, Table, Tables, Uses};
 use omptarget::plugin_api::Plugin;
 use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS};
 
@@ -175,7 +175,7 @@ mod device {
             };
             let copy = CopyIn { to: true, always: false };
             // SAFETY: the plugin reads no host memory, and the call is this thread's.
-            let pointer = unsafe { device.target_pointer(&request, copy, self.info()) };
+            let pointer = unsafe { device.target_pointer(&request, copy, self.info(), |pointer| pointer) };
             assert!(!pointer.target.is_null());
         }
 
@@ -196,10 +196,11 @@ mod device {
             extended: false,
             unified: false,
         };
-        let (pointer, last) = device.target_begin(&request);
-        assert!(!pointer.target.is_null());
-        drop(pointer);
-        if last {
+        let is_last = device.target_begin(&request, |pointer| {
+            assert!(!pointer.target.is_null());
+            pointer.found == Found::Last
+        });
+        if is_last {
             assert_eq!(device.release(range, CountKind::Dynamic), OFFLOAD_SUCCESS);
         }
     }
@@ -240,8 +241,8 @@ mod device {
     fn target_address(bencher: Bencher<'_, '_>, count: usize) {
         let (device, mut random) = (filled(count), Random::new());
         bencher.bench_local(|| {
-            let table = device.table().lock();
-            device.target_address(&table, black_box(range(random.below(count))))
+            let range = black_box(range(random.below(count)));
+            device.mappings().look_up(range, false, |entry| entry.target_of(range.begin()))
         });
     }
 

@@ -73,6 +73,8 @@ pub enum Difference {
     ReleaseNeedsTheMark,
     /// A look-up that matched nothing waits for no neighbour's copy.
     NeighbourIsNotWaitedFor,
+    /// A look-up for nothing but an address gives no entry. (Stock gives one, which `omp_target_is_present` does not use.)
+    AddressNeedsNoEntry,
     /// Memory and event of a mapping are freed when the last call that used it has been synchronised. (Stock: at once.)
     FreedAfterLastCall,
     /// A copy leaves out the pointers that have been attached. (Stock copies the host's over them.)
@@ -82,7 +84,7 @@ pub enum Difference {
 }
 
 impl Difference {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::FailedAllocationLeavesNoEntry,
         Self::FailedCopyLeavesNoEntry,
         Self::FailedCopyLeavesNoCount,
@@ -107,6 +109,7 @@ impl Difference {
         Self::UsedIsNotNew,
         Self::ReleaseNeedsTheMark,
         Self::NeighbourIsNotWaitedFor,
+        Self::AddressNeedsNoEntry,
         Self::FreedAfterLastCall,
         Self::AttachedPointersStay,
         Self::OnlyWhatIsMappedIsCopied,
@@ -706,7 +709,7 @@ impl<'b, 'c> Pair<'b, 'c> {
                 None => Difference::UsedIsNotNew,
             });
         }
-        let matched = self.same_answer(&ours, &stock, asked)?;
+        let matched = self.same_answer(&ours, &stock, asked, false)?;
         let (stocks_waits, stocks_frees, mut stocks_others) = parts(&stock.trace);
         prop_assert_eq!(stocks_frees, []);
         let copied = stocks_others.iter().position(|(_, event)| matches!(event, PluginCall::Submit { .. }));
@@ -822,17 +825,28 @@ impl<'b, 'c> Pair<'b, 'c> {
         self.count_if(is_new && self.unified && step.close, "begin: close");
     }
 
-    /// Ours is stock's answer, with no entry where nothing matched. Returns whether something did.
-    fn same_answer(&mut self, ours: &Outcome<Answer>, stock: &Outcome<Answer>, asked: Translated) -> Checked<bool> {
+    /// Ours is stock's answer, with no entry where nothing matched or nothing but an address was asked for. Returns whether
+    /// something did.
+    fn same_answer(
+        &mut self,
+        ours: &Outcome<Answer>,
+        stock: &Outcome<Answer>,
+        asked: Translated,
+        for_address: bool,
+    ) -> Checked<bool> {
         let matched = stock.value.target != 0 && !stock.value.is_host;
         let expected = if matched {
-            Answer { target: stock.value.target - asked.shift, ..stock.value }
+            let entry = if for_address { 0 } else { stock.value.entry };
+            Answer { target: stock.value.target - asked.shift, entry, has_entry: !for_address, ..stock.value }
         } else {
             Answer { has_entry: false, entry: 0, ..stock.value }
         };
         prop_assert_eq!(ours.value, expected);
         if stock.value.has_entry && !matched {
             self.differs(Difference::NoEntryWithoutMatch);
+        }
+        if matched && for_address {
+            self.differs(Difference::AddressNeedsNoEntry);
         }
         if asked.wraps && self.find(asked.host, asked.size).is_some() {
             self.differs(Difference::WrapReachesToTheEnd);
@@ -963,7 +977,8 @@ impl<'b, 'c> Pair<'b, 'c> {
         let moved = EndRequest { host: asked.host, size: asked.size, ..request };
         let ours = self.ask(Core::Rust, 0, None, |side, _| side.end(0, &request))?;
         let stock = self.ask(Core::Stock, 0, None, |side, _| side.end(0, &moved))?;
-        let matched = self.same_answer(&ours, &stock, asked)?;
+        let for_address = size == 0 && !update && !must_contain && !self.calls.iter().any(|call| call.open);
+        let matched = self.same_answer(&ours, &stock, asked, for_address)?;
         prop_assert_eq!((ours.trace, stock.trace), (vec![], vec![]));
         let last = ours.value.is_last;
         // Out of our table at once, and out of stock's with the release.

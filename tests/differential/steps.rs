@@ -199,8 +199,12 @@ fn begin() -> impl Strategy<Value = Step> {
 fn end() -> impl Strategy<Value = Step> {
     let flags = (weighted(0.85), weighted(0.25), weighted(0.7), weighted(0.3));
     let release = option::weighted(0.8, frees());
-    (mapped(), flags, release).prop_map(|(section, (update, hold, must_contain, force_delete), release)| {
-        Step::End(End { section, update, hold, must_contain, force_delete, release })
+    (mapped(), flags, weighted(0.1), release).prop_map(|(section, flags, present, release)| {
+        let (update, hold, must_contain, force_delete) = flags;
+        let end = End { section, update, hold, must_contain, force_delete, release };
+        // As `omp_target_is_present` asks.
+        let nothing = Section { size: Size::Bytes(0), ..section };
+        Step::End(if present { End { section: nothing, update: false, must_contain: false, ..end } } else { end })
     })
 }
 

@@ -3,7 +3,7 @@
 use super::checker::{Condvar, Mutex};
 use super::note;
 use super::world::{Kernel, WORD, World, plugin};
-use omptarget::device::{self, CopyIn, Device, Handle, TargetPointer};
+use omptarget::device::{self, CopyIn, Device, Found, Handle, TargetPointer};
 use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange};
 
 use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS, Region};
@@ -91,7 +91,7 @@ impl Program {
     pub fn target(&self, maps: &[Map], kernel: Kernel) {
         let mut call = Call::new();
         self.begin(maps, &mut call);
-        let (pointer, _) = self.look_up(&maps[0], false);
+        let pointer = self.look_up(&maps[0], false);
         let mut argument = pointer.target;
         drop(pointer);
         let region = Region {
@@ -126,7 +126,7 @@ impl Program {
     /// `target update to`, with the pointers that are attached there.
     pub fn update_to(&self, map: &Map) {
         let mut call = Call::new();
-        let (pointer, _) = self.look_up(map, false);
+        let pointer = self.look_up(map, false);
         let target = pointer.target;
         self.submit(target, map.host as *mut c_void, map.words, &mut call);
         let attached = pointer.entry.as_ref().is_some_and(|entry| entry.may_contain_attached_pointers());
@@ -196,7 +196,7 @@ impl Program {
         };
         let deleted = self.world.with(|state| state.deleted.clone());
         // SAFETY: models keep their memory, and the call is this thread's.
-        let pointer = unsafe { self.device.target_pointer(&request, copy, call.info()) };
+        let pointer = unsafe { self.device.target_pointer(&request, copy, call.info(), |pointer| pointer) };
         self.check(!pointer.target.is_null(), "a mapping");
         if pointer.entry.as_ref().is_some_and(|entry| deleted.contains(&entry.target_begin())) {
             self.world.with(|state| state.faults.push(format!("{map:x?} finds what was deleted before")));
@@ -206,7 +206,7 @@ impl Program {
                 "{:?} begin {range:x?} at {:x} new {} {:?}",
                 device::caller(),
                 entry.target_begin(),
-                pointer.is_new,
+                pointer.found == Found::New,
                 entry.counts()
             );
         }
@@ -260,8 +260,8 @@ impl Program {
         }
     }
 
-    fn look_up(&self, map: &Map, update: bool) -> (TargetPointer<'_>, bool) {
-        self.device.target_begin(&EndRequest {
+    fn look_up(&self, map: &Map, update: bool) -> TargetPointer<'_> {
+        let request = EndRequest {
             range: map.range(),
             kind: CountKind::Dynamic,
             update,
@@ -269,14 +269,16 @@ impl Program {
             force_delete: map.delete,
             extended: false,
             unified: false,
-        })
+        };
+        self.device.target_begin(&request, |pointer| pointer)
     }
 
     /// LLVM's `targetDataEnd`.
     fn end(&self, maps: &[Map], call: &mut Call) {
         let mut release = Vec::new();
         for map in maps.iter().rev() {
-            let (pointer, last) = self.look_up(map, !map.member || map.pointer.is_some());
+            let pointer = self.look_up(map, !map.member || map.pointer.is_some());
+            let last = pointer.found == Found::Last;
             let target = pointer.target;
             let Some(entry) = &pointer.entry else { continue };
             note!(

@@ -15,7 +15,8 @@ const OTHER: Caller = Caller(2);
 impl Table {
     /// A call is done with what it used.
     fn finish(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
-        if uses.unpin() { self.remove_left_alone(uses) } else { Vec::new() }
+        let is_left = uses.unpin();
+        uses.entries().filter(|_| is_left).filter_map(|entry| self.remove_left_alone(entry)).collect()
     }
 
     fn begins(&mut self, request: &BeginRequest) -> (Overlap, Begin) {
@@ -44,7 +45,7 @@ impl Table {
         let counts = RefCounts::first(request.kind, false);
         let entry = Entry::new(request.range, request.base, target, request.name, Origin::Mapped, counts);
         let entry = Arc::new(entry);
-        self.insert(Arc::clone(&entry), request, Changes(self.changes), uses).unwrap();
+        self.insert(Arc::clone(&entry), request, self.changes(), uses).unwrap();
         entry
     }
 }
@@ -415,7 +416,7 @@ fn delete_takes_the_mapping_out_at_once() {
     let again = t.joins(&clause(100, 50), OTHER).1;
     assert!(matches!(again, Begin::Create(_)), "a later map copies afresh");
     t.inserts(&clause(100, 50), 0x7000);
-    let (_, Released::Removed(old)) = t.release(delete.range, Dynamic, ME) else { panic!() };
+    let (_, Released::Detached(old)) = t.release(delete.range, Dynamic, ME) else { panic!() };
     assert_eq!(old.target_begin(), 100 + 0x10000);
     assert_eq!(t.exact(100).unwrap().target_begin(), 0x7000, "the new one stays");
 }
