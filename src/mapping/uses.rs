@@ -48,6 +48,8 @@ pub struct Uses {
     list: Vec<ManuallyDrop<Use>>,
     /// Where the last search ended.
     near: usize,
+    /// A bit for each first host address in the list, which several may share: what has none is not there.
+    begins: u64,
     /// If there are many: where the newest use of an entry is, by the entry's first host address.
     by_begin: Option<Box<HashMap<usize, usize>>>,
     /// The call has launched its region: look-ups from now on are those of its end.
@@ -56,6 +58,13 @@ pub struct Uses {
 
 /// As many uses are searched one by one.
 const FEW: usize = 32;
+
+/// The bit of an address in [`Uses::begins`].
+#[inline(always)]
+const fn bit(begin: usize) -> u64 {
+    // The upper bits of a product hang on all bits of the address.
+    1 << (begin.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 6))
+}
 
 impl Uses {
     /// A use, of an entry that begins at `begin`, which is as asked.
@@ -91,6 +100,7 @@ impl Uses {
     #[inline]
     pub(super) fn push_pinned(&mut self, entry: Arc<Entry>) -> &mut Use {
         self.near = self.list.len();
+        self.begins |= bit(entry.host_begin());
         let used = Use { entry, made: None, counted: 0, kind: CountKind::Dynamic, settled: None };
         self.list.push(ManuallyDrop::new(used));
         if self.near >= FEW {
@@ -117,7 +127,8 @@ impl Uses {
     /// Whether the call uses `entry`.
     #[inline]
     pub fn contain(&mut self, entry: &Entry) -> bool {
-        self.find(entry.host_begin(), |used| std::ptr::eq(&*used.entry, entry)).is_some()
+        self.begins & bit(entry.host_begin()) != 0
+            && self.find(entry.host_begin(), |used| std::ptr::eq(&*used.entry, entry)).is_some()
     }
 
     /// The entry that was asked for last.
@@ -184,6 +195,7 @@ impl Uses {
     #[inline]
     pub fn drain(&mut self, mut give_up: impl FnMut(Arc<Entry>)) {
         self.near = 0;
+        self.begins = 0;
         self.by_begin = None;
         let give_up = |used: ManuallyDrop<Use>| give_up(ManuallyDrop::into_inner(used).entry);
         // A short way for the usual case.
