@@ -93,3 +93,9 @@ impl Overlap {
         }
     }
 }
+
+/// A number of so many bits, which hang on all bits of `number`, as the upper ones of a product do.
+#[inline(always)]
+pub(super) const fn spread(number: usize, bits: u32) -> usize {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - bits)
+}

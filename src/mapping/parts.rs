@@ -23,7 +23,7 @@
 use super::call::Caller;
 use super::counts::CountKind;
 use super::entry::Entry;
-use super::lookup::{HostRange, Overlap};
+use super::lookup::{HostRange, Overlap, spread};
 use super::table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table, Tables};
 use super::uses::Uses;
 use crate::rules::{Rule, broken};
@@ -42,8 +42,7 @@ const PARTS: usize = CELLS + 1;
 /// The part of a cell.
 #[inline(always)]
 fn part_of_cell(cell: usize) -> usize {
-    // The upper bits of a product hang on all bits of the cell's number.
-    cell.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - CELLS.ilog2())
+    spread(cell, CELLS.ilog2())
 }
 
 /// The part of a mapping, or of what is asked for, which is a section of what begins at `base`.
@@ -197,6 +196,10 @@ impl Mappings {
         table
     }
 
+    fn lock_if_whole(&self) -> Option<Guard<'_, Table>> {
+        if self.is_whole() { self.lock_whole() } else { None }
+    }
+
     /// Divides the entries among the parts, unless that has been done.
     #[cold]
     pub fn divide(&self) {
@@ -208,17 +211,19 @@ impl Mappings {
             return;
         }
         tables.whole = false;
-        let whole = std::mem::replace(tables.first_part(), Table::numbered(0));
+        let whole = std::mem::replace(tables.locked(0), Table::numbered(0));
         let (entries, detached) = whole.into_entries();
+        let widened = |entry: &Entry| {
+            self.widen_part(entry.range(), entry.host_base());
+            part_of(entry)
+        };
         for entry in entries {
-            let (range, base) = (entry.range(), entry.host_base());
-            self.widen_part(range, base);
-            tables.table_for(range, base).take_over(entry);
+            let number = widened(&entry);
+            tables.locked(number).take_over(entry);
         }
         for (caller, entry) in detached {
-            let (range, base) = (entry.range(), entry.host_base());
-            self.widen_part(range, base);
-            tables.table_for(range, base).detach(caller, entry);
+            let number = widened(&entry);
+            tables.locked(number).detach(caller, entry);
         }
         self.facts.state.fetch_and(!WHOLE, Ordering::Release);
     }
@@ -273,7 +278,7 @@ impl Mappings {
         either!(self.lock(request.range), mut tables => tables.begin(request, caller, uses))
     }
 
-    /// As [`Tables::insert`], and then `locks` the entry before others can find it.
+    /// As [`Tables::insert`], and then has `lock` lock the entry, before others can find it.
     #[inline(always)]
     pub fn insert<G>(
         &self,
@@ -371,9 +376,7 @@ impl Mappings {
 
     /// For a look-up of `range`, which may be anywhere.
     fn lock(&self, range: HostRange) -> Locked<Guard<'_, Table>> {
-        if self.is_whole()
-            && let Some(table) = self.lock_whole()
-        {
+        if let Some(table) = self.lock_if_whole() {
             return Locked::One(table);
         }
         let number = part(range, range.begin());
@@ -388,9 +391,7 @@ impl Mappings {
 
     /// For a look-up of `range` by somebody who uses entries that may be in no table any more.
     fn lock_all_of(&self, range: HostRange) -> Locked<Guard<'_, Table>> {
-        if self.is_whole()
-            && let Some(table) = self.lock_whole()
-        {
+        if let Some(table) = self.lock_if_whole() {
             return Locked::One(table);
         }
         let number = part(range, range.begin());
@@ -503,8 +504,7 @@ impl Mappings {
 
     /// The part that an entry is in, or has been.
     pub fn lock_table_of(&self, entry: &Entry) -> Guard<'_, Table> {
-        let whole = if self.is_whole() { self.lock_whole() } else { None };
-        whole.unwrap_or_else(|| self.table(part_of(entry)))
+        self.lock_if_whole().unwrap_or_else(|| self.table(part_of(entry)))
     }
 
     /// Whether nothing is mapped.
@@ -552,8 +552,8 @@ pub struct Several<G> {
 }
 
 impl<G: DerefMut<Target = Table>> Several<G> {
-    fn first_part(&mut self) -> &mut Table {
-        self.parts[0].as_mut().expect("all are locked")
+    fn locked(&mut self, number: usize) -> &mut Table {
+        self.parts[number].as_mut().expect("locked for this")
     }
 
     fn tables(&self) -> impl Iterator<Item = &Table> {
@@ -596,8 +596,7 @@ impl<G: DerefMut<Target = Table>> Tables for Several<G> {
     }
 
     fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table {
-        let number = if self.whole { 0 } else { part(range, base) };
-        self.parts[number].as_mut().expect("locked to add this")
+        self.locked(if self.whole { 0 } else { part(range, base) })
     }
 
     fn table_of(&mut self, entry: &Entry) -> Option<&mut Table> {

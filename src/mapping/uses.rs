@@ -8,7 +8,7 @@
 use super::call::Caller;
 use super::counts::CountKind;
 use super::entry::{Entry, Origin};
-use super::lookup::{HostRange, Overlap};
+use super::lookup::{HostRange, Overlap, spread};
 use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use hashbrown::HashMap;
@@ -62,8 +62,7 @@ const FEW: usize = 32;
 /// The bit of an address in [`Uses::begins`].
 #[inline(always)]
 const fn bit(begin: usize) -> u64 {
-    // The upper bits of a product hang on all bits of the address.
-    1 << (begin.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 6))
+    1 << spread(begin, u64::BITS.ilog2())
 }
 
 impl Uses {
