@@ -210,7 +210,7 @@ mod loom_tests {
             range,
             kind: CountKind::Dynamic,
             update: true,
-            must_contain: false,
+            must_contain: true,
             force_delete: false,
             extended: false,
             unified: false,
