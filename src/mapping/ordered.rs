@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::Cell;
+use crate::sync::{Counter, Ordering};
 
 /// As many addresses are searched one by one.
 const YOUNG: usize = 8;
@@ -21,9 +21,10 @@ pub struct Ordered {
     firsts: Vec<usize>,
     /// All other addresses, in order. No chunk is empty.
     chunks: Vec<Vec<usize>>,
-    /// An address in the chunks and the next one there, where a search has ended: mappings that come and go do so at few
-    /// places. None lies between two that are equal.
-    gap: Cell<(usize, usize)>,
+    /// Where a search in the chunks has ended: mappings that come and go do so at few places. Several threads may search
+    /// at a time, so it is one number: of the chunk in the upper half, and in the lower one of the address behind the one
+    /// that was found there, or 0 where nothing is known.
+    gap: Counter,
 }
 
 impl Ordered {
@@ -45,7 +46,7 @@ impl Ordered {
     }
 
     fn insert_old(&mut self, address: usize) {
-        self.gap.take();
+        *self.gap.get_mut() = 0;
         let Some((at, chunk)) = self.chunk_of(address) else {
             self.chunks.push(vec![address]);
             self.firsts.push(address);
@@ -90,7 +91,7 @@ impl Ordered {
     fn remove_old(&mut self, address: usize) {
         let Some((at, chunk)) = self.chunk_of(address) else { return };
         let Ok(index) = chunk.binary_search(&address) else { return };
-        self.gap.take();
+        *self.gap.get_mut() = 0;
         self.chunks[at].remove(index);
         let len = self.chunks[at].len();
         if len == 0 {
@@ -110,17 +111,26 @@ impl Ordered {
     #[inline]
     pub fn last_up_to(&self, limit: usize) -> Option<usize> {
         let young = self.young.iter().rev().copied().find(|young| *young <= limit);
-        let (address, next) = self.gap.get();
-        let old = if address <= limit && limit < next { Some(address) } else { self.last_old_up_to(limit) };
+        let old = self.in_gap(limit).or_else(|| self.last_old_up_to(limit));
         young.max(old)
+    }
+
+    /// The same of the addresses in chunks, if it is what the last search has found, too.
+    #[inline]
+    fn in_gap(&self, limit: usize) -> Option<usize> {
+        let gap = self.gap.load(Ordering::Relaxed);
+        let (at, after) = ((gap >> 32) as usize, gap as u32 as usize);
+        let chunk = self.chunks.get(at)?;
+        let address = *chunk.get(after.wrapping_sub(1))?;
+        let next = chunk.get(after).or_else(|| self.firsts.get(at + 1));
+        (address <= limit && next.is_none_or(|next| limit < *next)).then_some(address)
     }
 
     fn last_old_up_to(&self, limit: usize) -> Option<usize> {
         let (at, chunk) = self.chunk_of(limit)?;
         let after = chunk.partition_point(|address| *address <= limit);
         let address = *chunk[..after].last()?;
-        let next = chunk.get(after).or_else(|| self.firsts.get(at + 1));
-        self.gap.set((address, next.copied().unwrap_or(usize::MAX)));
+        self.gap.store((at as u64) << 32 | after as u64, Ordering::Relaxed);
         Some(address)
     }
 
