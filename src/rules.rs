@@ -48,11 +48,13 @@ pub enum Rule {
     HostPointersStay,
     /// Who adds a mapping over the end of a cell says so before asking which parts of the table reach there.
     SayBeforeAsking,
+    /// Who changes a table waits for those who read it without its lock.
+    WriteAfterReaders,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
@@ -73,6 +75,7 @@ impl Rule {
         Self::AttachedStay,
         Self::HostPointersStay,
         Self::SayBeforeAsking,
+        Self::WriteAfterReaders,
     ];
 }
 

@@ -6,7 +6,7 @@
 use super::Void;
 use crate::device::Device;
 use crate::mapping::{CountKind, Entry, HostRange, Several, Table, Tables};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, ReadMostly};
 use std::ops::DerefMut;
 use std::ptr::null;
 
@@ -53,7 +53,7 @@ pub mod ffi {
 use ffi::NewEntry;
 
 fn lock_table(device: &Device) {
-    device.mappings().locks().for_each(Mutex::lock_raw);
+    device.mappings().locks().for_each(ReadMostly::lock_raw);
 }
 
 /// # Safety

@@ -664,7 +664,7 @@ impl Device {
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
         let range = request.range;
-        let (overlap, found) = self.shared.mappings.look_up(range, request.extended, |entry| {
+        let (overlap, found) = self.shared.mappings.look_up(range, request.extended, thread.caller(), |entry| {
             let counts = entry.counts();
             let last = counts.is_last(request.kind, request.force_delete);
             (
@@ -857,7 +857,7 @@ impl Device {
             return true;
         }
         let range = HostRange::new(host, size_of::<usize>() as i64);
-        let (_, entry) = self.shared.mappings.look_up(range, false, Arc::clone);
+        let (_, entry) = self.shared.mappings.look_up(range, false, caller(), Arc::clone);
         entry.map(|entry| self.pin(entry)).is_some_and(|entry| {
             let attached = entry.transfer().lock().attached(host.wrapping_sub(entry.host_begin()));
             attached == Some(value)
@@ -1008,7 +1008,7 @@ impl Device {
         }
         let range = HostRange::new(host.addr(), size);
         log_look_up(range);
-        let (overlap, name) = self.shared.mappings.look_up(range, false, |entry| entry.name());
+        let (overlap, name) = self.shared.mappings.look_up(range, false, caller(), |entry| entry.name());
         log_overlap(overlap);
         if report::info_is_on(flag::DATA_TRANSFER) {
             // SAFETY: the entry's name came with a valid request.

@@ -15,6 +15,8 @@
 //! Locks are taken in the order of the parts. Two that add mappings at the same time, one inside a cell and one over its
 //! end, cannot miss each other: each says how far its part will reach before it asks how far the other's does.
 //!
+//! Who only asks takes no lock where nobody has written for a while: see [`crate::sync::ReadMostly`].
+//!
 //! The whole is in the first part. Who finds its lock taken locks all parts and divides the entries among them, once
 //! and for all. So whoever has locked the first part asks again whether it still is the whole.
 
@@ -27,7 +29,7 @@ use super::lookup::{HostRange, Overlap, spread};
 use super::table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table, Tables};
 use super::uses::Uses;
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, AtomicUsize, Guard, Mutex, Ordering, Rank, fence};
+use crate::sync::{Arc, AtomicUsize, Ordering, Rank, ReadGuard, ReadMostly, Readers, WriteGuard, fence};
 use std::ops::DerefMut;
 
 /// Bytes of a cell, a power of two. Most of what is smaller than an array lies inside one.
@@ -119,16 +121,17 @@ struct Reach {
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Part(Mutex<Table>);
+struct Part(ReadMostly<Table>);
 
 impl Default for Mappings {
     fn default() -> Self {
         let nowhere = |_| Reach { low: AtomicUsize::new(usize::MAX), high: AtomicUsize::new(0) };
         let facts = Facts { state: AtomicUsize::new(WHOLE), reaches: std::array::from_fn(nowhere) };
+        let readers = Arc::new(Readers::default());
         let part = |number| {
             // The whole's changes are none of the first part's.
             let table = Table::numbered(if number == 0 { PARTS } else { number });
-            Part(Mutex::new(Rank::table(number as u8), table))
+            Part(ReadMostly::new(Rank::table(number as u8), Arc::clone(&readers), table))
         };
         // Made there: all of them are much for the stack of a model checker.
         let parts: Box<[Part]> = (0..PARTS).map(part).collect();
@@ -164,7 +167,7 @@ fn last(range: HostRange) -> usize {
 }
 
 impl Mappings {
-    fn table(&self, part: usize) -> Guard<'_, Table> {
+    fn table(&self, part: usize) -> WriteGuard<'_, Table> {
         self.parts[part].0.lock()
     }
 
@@ -188,7 +191,7 @@ impl Mappings {
 
     /// The first part, if it is the whole. It is not any more if somebody else has locked it.
     #[inline(always)]
-    fn lock_whole(&self) -> Option<Guard<'_, Table>> {
+    fn lock_whole(&self) -> Option<WriteGuard<'_, Table>> {
         let table = self.parts[0].0.try_lock().filter(|_| self.is_whole());
         if table.is_none() {
             self.divide();
@@ -196,7 +199,7 @@ impl Mappings {
         table
     }
 
-    fn lock_if_whole(&self) -> Option<Guard<'_, Table>> {
+    fn lock_if_whole(&self) -> Option<WriteGuard<'_, Table>> {
         if self.is_whole() { self.lock_whole() } else { None }
     }
 
@@ -234,7 +237,7 @@ impl Mappings {
     /// Who gets it asks it. Else there are [`begin`](Self::begin), [`end`](Self::end) and [`release`](Self::release), whose
     /// answers would have to go through memory if both ways met again.
     #[inline(always)]
-    pub fn only(&self, range: HostRange) -> Option<Guard<'_, Table>> {
+    pub fn only(&self, range: HostRange) -> Option<WriteGuard<'_, Table>> {
         // Read once: without WHOLE it is for good, and what this caller has detached itself is in it.
         let state = self.state();
         if state == WHOLE {
@@ -251,26 +254,64 @@ impl Mappings {
 
     /// The part of a cell, unless the last one reaches there: asked while it is locked, as nothing in it changes then.
     #[inline(always)]
-    fn lock_cell_alone(&self, number: usize, range: HostRange) -> Option<Guard<'_, Table>> {
+    fn lock_cell_alone(&self, number: usize, range: HostRange) -> Option<WriteGuard<'_, Table>> {
         Some(self.table(number)).filter(|_| !self.last_reaches(range.begin()))
     }
 
     #[inline(never)]
-    fn lock_last_alone(&self, range: HostRange) -> Option<Guard<'_, Table>> {
+    fn lock_last_alone(&self, range: HostRange) -> Option<WriteGuard<'_, Table>> {
         Some(self.table(LAST)).filter(|_| self.near(range) == 0)
     }
 
-    /// Looks `range` up, and what `ask` says of the entry that is found while that is locked.
+    /// Looks `range` up for `caller`, and what `ask` says of the entry that is found, which does not change meanwhile. Most
+    /// often that writes nothing that others read.
     #[inline(always)]
     pub fn look_up<A>(
         &self,
         range: HostRange,
         extended: bool,
+        caller: Caller,
         ask: impl FnOnce(&Arc<Entry>) -> A,
     ) -> (Overlap, Option<A>) {
-        let locked = self.only(range).map_or_else(|| self.lock(range), Locked::One);
+        if let Some(table) = self.read(range, caller) {
+            let (overlap, found) = table.look_up(range, extended);
+            return (overlap, found.map(ask));
+        }
+        self.look_up_locked(range, extended, ask)
+    }
+
+    #[inline(never)]
+    fn look_up_locked<A>(
+        &self,
+        range: HostRange,
+        extended: bool,
+        ask: impl FnOnce(&Arc<Entry>) -> A,
+    ) -> (Overlap, Option<A>) {
+        let locked = self.lock(range);
         let (overlap, found) = either!(&locked, tables => tables.look_up(range, extended));
-        (overlap, found.map(ask))
+        let answer = (overlap, found.map(ask));
+        if let Locked::One(table) = locked {
+            table.end_of_reader();
+        }
+        answer
+    }
+
+    /// The table that alone answers what is asked of `range`, if it may be read without its lock.
+    #[inline(always)]
+    fn read(&self, range: HostRange, caller: Caller) -> Option<ReadGuard<'_, Table>> {
+        let whole = self.is_whole();
+        let number = if whole { 0 } else { part(range, range.begin()) };
+        let table = self.parts[number].0.read(caller.0)?;
+        // As for who locks it: while it is read, nothing in it changes.
+        let is_alone = if whole { self.is_whole() } else { self.is_alone(&table, number, range) };
+        is_alone.then_some(table)
+    }
+
+    /// Whether the part `number`, which is locked or read, holds all that has to do with `range`, or what comes first.
+    #[inline(always)]
+    fn is_alone(&self, table: &Table, number: usize, range: HostRange) -> bool {
+        table.begins_with(range)
+            || if number == LAST { self.near(range) == 0 } else { !self.last_reaches(range.begin()) }
     }
 
     /// As [`Tables::begin`], whatever has to be locked.
@@ -375,14 +416,13 @@ impl Mappings {
     }
 
     /// For a look-up of `range`, which may be anywhere.
-    fn lock(&self, range: HostRange) -> Locked<Guard<'_, Table>> {
+    fn lock(&self, range: HostRange) -> Locked<WriteGuard<'_, Table>> {
         if let Some(table) = self.lock_if_whole() {
             return Locked::One(table);
         }
         let number = part(range, range.begin());
         let own = self.table(number);
-        let is_alone = || if number == LAST { self.near(range) == 0 } else { !self.last_reaches(range.begin()) };
-        if own.begins_with(range) || is_alone() {
+        if self.is_alone(&own, number, range) {
             return Locked::One(own);
         }
         drop(own);
@@ -390,7 +430,7 @@ impl Mappings {
     }
 
     /// For a look-up of `range` by somebody who uses entries that may be in no table any more.
-    fn lock_all_of(&self, range: HostRange) -> Locked<Guard<'_, Table>> {
+    fn lock_all_of(&self, range: HostRange) -> Locked<WriteGuard<'_, Table>> {
         if let Some(table) = self.lock_if_whole() {
             return Locked::One(table);
         }
@@ -403,7 +443,7 @@ impl Mappings {
     }
 
     /// A part and the last one; for the last one those that `near` answers once that is locked.
-    fn lock_several(&self, number: usize, range: HostRange, near: impl Fn() -> Set) -> Several<Guard<'_, Table>> {
+    fn lock_several(&self, number: usize, range: HostRange, near: impl Fn() -> Set) -> Several<WriteGuard<'_, Table>> {
         if number != LAST {
             return self.lock_parts(1 << number | 1 << LAST);
         }
@@ -419,7 +459,7 @@ impl Mappings {
     }
 
     /// To add a mapping of `range`, a section of what begins at `base`.
-    fn lock_to_add(&self, range: HostRange, base: usize) -> Locked<Guard<'_, Table>> {
+    fn lock_to_add(&self, range: HostRange, base: usize) -> Locked<WriteGuard<'_, Table>> {
         match self.lock_one_to_add(range, base) {
             Some(table) => Locked::One(table),
             None => Locked::Several(self.lock_several_to_add(range, base)),
@@ -427,7 +467,7 @@ impl Mappings {
     }
 
     /// The same if one part is not enough.
-    fn lock_several_to_add(&self, range: HostRange, base: usize) -> Several<Guard<'_, Table>> {
+    fn lock_several_to_add(&self, range: HostRange, base: usize) -> Several<WriteGuard<'_, Table>> {
         let number = part(range, base);
         let tables = self.lock_several(number, range, || self.near_once_said(range, base));
         if number != LAST {
@@ -438,7 +478,7 @@ impl Mappings {
 
     /// The same if one part is enough: the whole, or that of a cell where the last part does not reach.
     #[inline(always)]
-    fn lock_one_to_add(&self, range: HostRange, base: usize) -> Option<Guard<'_, Table>> {
+    fn lock_one_to_add(&self, range: HostRange, base: usize) -> Option<WriteGuard<'_, Table>> {
         if self.is_whole() {
             return self.lock_whole();
         }
@@ -454,7 +494,7 @@ impl Mappings {
     }
 
     #[inline(never)]
-    fn lock_only_last_to_add(&self, range: HostRange, base: usize) -> Option<Guard<'_, Table>> {
+    fn lock_only_last_to_add(&self, range: HostRange, base: usize) -> Option<WriteGuard<'_, Table>> {
         Some(self.table(LAST)).filter(|_| self.near_once_said(range, base) == 0)
     }
 
@@ -496,14 +536,14 @@ impl Mappings {
         }
     }
 
-    fn lock_parts(&self, set: Set) -> Several<Guard<'_, Table>> {
+    fn lock_parts(&self, set: Set) -> Several<WriteGuard<'_, Table>> {
         let mut parts = [const { None }; PARTS];
         numbers(set).for_each(|number| parts[number] = Some(self.table(number)));
         Several { parts, whole: self.is_whole() }
     }
 
     /// The part that an entry is in, or has been.
-    pub fn lock_table_of(&self, entry: &Entry) -> Guard<'_, Table> {
+    pub fn lock_table_of(&self, entry: &Entry) -> WriteGuard<'_, Table> {
         self.lock_if_whole().unwrap_or_else(|| self.table(part_of(entry)))
     }
 
@@ -514,7 +554,7 @@ impl Mappings {
 
     /// All locks, in their order.
     #[cfg(not(model))]
-    pub fn locks(&self) -> impl DoubleEndedIterator<Item = &Mutex<Table>> {
+    pub fn locks(&self) -> impl DoubleEndedIterator<Item = &ReadMostly<Table>> {
         self.parts.iter().map(|part| &part.0)
     }
 

@@ -2,10 +2,15 @@
 //!
 //! Locks have a [`Rank`]: data, checked in debug builds, see [`rank`].
 
+#[cfg(feature = "loom")]
+use loom::cell;
+#[cfg(not(feature = "loom"))]
+mod cell;
 #[cfg(model)]
 mod model;
 mod mutex;
 pub mod rank;
+mod read_mostly;
 
 #[cfg(model)]
 use model as raw;
@@ -17,6 +22,7 @@ use std::arch::asm;
 
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
+pub use read_mostly::{ReadGuard, ReadMostly, Readers, WriteGuard};
 // What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
 /// A lock that a model checker leaves alone, because no protocol hangs on it. Nothing else is locked while it is held.
 pub use parking_lot::Mutex as Unmodelled;
@@ -29,6 +35,13 @@ pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fenc
 pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(not(model))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+#[cfg(feature = "loom")]
+use loom::thread::yield_now;
+#[cfg(feature = "shuttle")]
+use shuttle::thread::yield_now;
+#[cfg(not(model))]
+use std::thread::yield_now;
 
 /// What a thread has of its own: all zero at its start, and never dropped, as device destructors run when other
 /// thread-locals may be gone.

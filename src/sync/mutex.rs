@@ -49,6 +49,10 @@ impl<T> Mutex<T> {
         Guard { inner, rank: self.rank }
     }
 
+    pub(super) const fn rank(&self) -> Rank {
+        self.rank
+    }
+
     /// The value, when nobody else can reach the lock any more.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 
 use divan::{Bencher, black_box};
 use omptarget::device::{CopyIn, Device, Found};
-use omptarget::mapping::{BeginRequest, CountKind, EndRequest, HostRange, Table, Tables, Uses};
+use omptarget::mapping::{BeginRequest, Caller, CountKind, EndRequest, HostRange, Table, Tables, Uses};
 use omptarget::plugin_api::Plugin;
 use omptarget_abi::{AsyncInfo, OFFLOAD_SUCCESS};
 
@@ -242,7 +242,7 @@ mod device {
         let (device, mut random) = (filled(count), Random::new());
         bencher.bench_local(|| {
             let range = black_box(range(random.below(count)));
-            device.mappings().look_up(range, false, |entry| entry.target_of(range.begin()))
+            device.mappings().look_up(range, false, Caller(1), |entry| entry.target_of(range.begin()))
         });
     }
 

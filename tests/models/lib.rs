@@ -100,7 +100,7 @@ mod loom_tests {
         Released, Table, Tables, Uses,
     };
     use omptarget::rules::{Rule, break_rule};
-    use omptarget::sync::{Mutex, Rank};
+    use omptarget::sync::{Mutex, Rank, ReadMostly};
     use std::sync::Arc;
 
     const SEARCHES: [(Scenario, usize, Search); 2] = [(READERS, 2, Search::All), (ADDERS, 2, Search::All)];
@@ -173,14 +173,18 @@ mod loom_tests {
                 let looks = {
                     let mappings = Arc::clone(&mappings);
                     spawn(move || {
-                        assert!(mappings.look_up(ARRAY, false, |_| ()).1.is_some(), "it is there all the time")
+                        // The first time with the table's lock, then without it.
+                        for _ in 0..2 {
+                            let found = mappings.look_up(ARRAY, false, Caller(2), |_| ()).1;
+                            assert!(found.is_some(), "it is there all the time");
+                        }
                     })
                 };
                 mappings.end(&EndRequest { force_delete: true, ..exit(range) }, caller, None);
                 let (_, released) = mappings.release(range, CountKind::Dynamic, caller);
                 assert!(matches!(released, Released::Detached(_)), "{released:?}");
                 looks.join().expect("it does not panic");
-                assert!(mappings.look_up(range, false, |_| ()).1.is_none() && !mappings.has_detached());
+                assert!(mappings.look_up(range, false, caller, |_| ()).1.is_none() && !mappings.has_detached());
             });
         }
     }
@@ -231,6 +235,38 @@ mod loom_tests {
         assert!(noticed.is_err(), "nobody notices that it is not said before");
     }
 
+    /// One thread writes twice while another one reads without the lock, if it may.
+    fn write_beside_a_reader() {
+        loom::model(|| {
+            let pair = Arc::new(ReadMostly::new(Rank::TABLE, Arc::default(), [0, 0]));
+            pair.lock().end_of_reader();
+            let reader = {
+                let pair = Arc::clone(&pair);
+                spawn(move || {
+                    if let Some(pair) = pair.read(1) {
+                        assert_eq!(pair[0], pair[1]);
+                    }
+                })
+            };
+            for value in [1, 2] {
+                let mut pair = pair.lock();
+                *pair = [value; 2];
+                pair.end_of_reader();
+            }
+            reader.join().expect("it does not panic");
+            assert_eq!(pair.read(2).as_deref(), Some(&[2, 2]));
+        });
+    }
+
+    #[test]
+    fn who_writes_waits_for_readers() {
+        write_beside_a_reader();
+        break_rule(Some(Rule::WriteAfterReaders));
+        let noticed = std::panic::catch_unwind(write_beside_a_reader);
+        break_rule(None);
+        assert!(noticed.is_err(), "nobody notices that readers are not waited for");
+    }
+
     #[test]
     fn rules_of_one_mapping_are_needed() {
         break_each(
@@ -274,8 +310,9 @@ mod shuttle_tests {
             .flat_map(|&tasks| scenarios::ALL.map(|scenario| (scenario, tasks, Search::Priorities(schedules()))))
             .chain([(scenarios::ATTACHED_THERE, 3, Search::Random(20 * schedules()))])
             .collect();
-        // What the parts of a table do among themselves has a model of its own.
-        let rules = Rule::ALL.into_iter().filter(|rule| *rule != Rule::SayBeforeAsking).collect::<Vec<_>>();
+        // What the parts of a table do among themselves, and how they are read, has models of its own.
+        let others = [Rule::SayBeforeAsking, Rule::WriteAfterReaders];
+        let rules = Rule::ALL.into_iter().filter(|rule| !others.contains(rule)).collect::<Vec<_>>();
         break_each(&rules, &searches);
     }
 }
