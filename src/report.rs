@@ -8,17 +8,17 @@ use crate::sync::{AtomicPtr, AtomicU8, Counter32, Ordering};
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::io::Write;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
-/// Debug output: `OFF` until the C++ face has passed LLVM's level.
-static DEBUG: AtomicU8 = AtomicU8::new(OFF);
-const OFF: u8 = 0;
-const ON: u8 = 1;
-/// The variable is set, but LLVM's files were built without debug output. LLVM's `INFO` then prints nothing at all.
-const MUTED: u8 = 2;
+/// Whether debug output is printed: not before the C++ face has passed LLVM's level.
+static DEBUG: AtomicU8 = AtomicU8::new(0);
 
 /// LLVM's information level, which `__tgt_set_info_flag` changes at run time.
-static INFO: AtomicPtr<Counter32> = AtomicPtr::new(null_mut());
+static INFO: AtomicPtr<Counter32> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+/// The same, unless debug output decides what is printed: all or nothing.
+static PRINTED: AtomicPtr<Counter32> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+static NOTHING: Counter32 = Counter32::new(0);
+static ALL: Counter32 = Counter32::new(u32::MAX);
 
 /// Takes over LLVM's settings.
 ///
@@ -29,31 +29,33 @@ static INFO: AtomicPtr<Counter32> = AtomicPtr::new(null_mut());
 ///
 /// `info` points to a live 32-bit atomic for the rest of the program.
 pub unsafe fn start(debug: bool, built_in: bool, info: NonNull<Counter32>) {
+    let (debug, printed) = match (debug, built_in) {
+        (false, _) => (false, info.as_ptr().cast_const()),
+        (true, true) => (true, &raw const ALL),
+        // LLVM's `INFO` then prints nothing at all.
+        (true, false) => (false, &raw const NOTHING),
+    };
     INFO.store(info.as_ptr(), Ordering::Relaxed);
-    DEBUG.store(
-        if !debug {
-            OFF
-        } else if built_in {
-            ON
-        } else {
-            MUTED
-        },
-        Ordering::Relaxed,
-    );
+    PRINTED.store(printed.cast_mut(), Ordering::Relaxed);
+    DEBUG.store(u8::from(debug), Ordering::Relaxed);
 }
 
 /// Whether debug lines are printed.
 #[inline]
 pub fn debug_is_on() -> bool {
-    DEBUG.load(Ordering::Relaxed) == ON
+    DEBUG.load(Ordering::Relaxed) != 0
 }
 
 /// Whether LLVM's information level has any of `flags`.
 #[inline]
 pub fn info_level_has(flags: u32) -> bool {
-    let level = NonNull::new(INFO.load(Ordering::Relaxed));
-    // SAFETY: only `start` stores the pointer, and its caller promises that it stays valid.
-    level.is_some_and(|level| unsafe { level.as_ref() }.load(Ordering::Relaxed) & flags != 0)
+    has(&INFO, flags)
+}
+
+#[inline]
+fn has(level: &AtomicPtr<Counter32>, flags: u32) -> bool {
+    // SAFETY: a static, or what `start` was given, whose caller promises that it stays valid.
+    unsafe { &*level.load(Ordering::Relaxed) }.load(Ordering::Relaxed) & flags != 0
 }
 
 /// Prints a debug line: LLVM's `DP`.
@@ -89,11 +91,7 @@ pub(crate) use {dp, info, message, report};
 /// Whether an information line of `flag` is printed, in either form.
 #[inline]
 pub fn info_is_on(flag: u32) -> bool {
-    match DEBUG.load(Ordering::Relaxed) {
-        ON => true,
-        MUTED => false,
-        _ => info_level_has(flag),
-    }
+    has(&PRINTED, flag)
 }
 
 /// The text behind `dp!`.
