@@ -10,8 +10,8 @@ pub use pin::{Handle, Pin, destroy};
 
 use crate::event;
 use crate::mapping::{
-    Association, Begin, BeginRequest, CallId, Caller, Calls, Changes, CountAction, CountKind, End, EndRequest, Entry,
-    HostRange, Mappings, Origin, Overlap, RefCounts, Released, Table, Tables, Transfer, Uses,
+    Association, Begin, BeginRequest, CallId, Caller, Calls, Changes, CountAction, CountKind, CountedOut, End,
+    EndRequest, Entry, HostRange, Mappings, Origin, Overlap, RefCounts, Released, Tables, Transfer, Uses,
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
@@ -21,6 +21,7 @@ use call::{Idle, Thread};
 use omptarget_abi::{AsyncInfo, OFFLOAD_FAIL, OFFLOAD_SUCCESS, Region, TargetTable, info as flag};
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::{NonNull, null, null_mut};
 
@@ -629,29 +630,30 @@ impl Device {
     pub fn target_begin<'d, A>(&'d self, request: &EndRequest, answer: impl FnOnce(TargetPointer<'d>) -> A) -> A {
         call::on_thread(|thread| {
             log_look_up(request.range);
-            let caller = thread.caller();
             // SAFETY: no record is in use here: this function is given none.
             let mut record = unsafe { thread.current(&self.shared) };
-            let known = record.as_mut().and_then(|record| Table::end_of_known(request, &mut record.uses));
-            if let Some(end) = known {
-                log_overlap(Overlap::Inside);
-                return self.on_exit(request, end, thread, record, answer);
+            if let Some(uses) = record.as_mut().map(|record| &mut record.uses) {
+                let launched = uses.launched;
+                // Most often it is what the call has counted itself, whole.
+                if let Some(used) = uses.counted_at(request.range) {
+                    if let Some(counted) = used.known(request, launched) {
+                        return self.found_on_exit(request, Handle::of_call(&used.entry), counted, thread, answer);
+                    }
+                    if !request.force_delete
+                        && let Some(mut table) = self.shared.mappings.only(request.range)
+                        && used.is_counted_out_by(thread.caller())
+                    {
+                        let counted = table.end_of_own(request, thread.caller(), used, launched);
+                        drop(table);
+                        return self.found_on_exit(request, Handle::of_call(&used.entry), counted, thread, answer);
+                    }
+                }
             }
             if request.is_for_address() && !thread.is_in_call() {
-                return self.find_address(request, thread, answer);
+                return self.find_address(*request, thread, answer);
             }
             let extended = request.extended || request.update || thread.is_in_call();
-            let request = EndRequest { extended, ..*request };
-            if !request.force_delete
-                && let Some(mut table) = self.shared.mappings.only(request.range)
-            {
-                let uses = record.as_mut().map(|record| &mut record.uses);
-                let (overlap, end) = table.end(&request, caller, uses);
-                drop(table);
-                log_overlap(overlap);
-                return self.on_exit(&request, end, thread, record, answer);
-            }
-            self.target_begin_in_parts(&request, thread, record, answer)
+            self.target_begin_otherwise(EndRequest { extended, ..*request }, thread, record, answer)
         })
     }
 
@@ -659,7 +661,7 @@ impl Device {
     #[inline(never)]
     fn find_address<'d, A>(
         &'d self,
-        request: &EndRequest,
+        request: EndRequest,
         thread: &Thread,
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
@@ -676,7 +678,7 @@ impl Device {
         log_overlap(overlap);
         let Some((target, counts, last)) = found else {
             let nothing = if request.unified { End::Host } else { End::Nothing };
-            return self.on_exit(request, nothing, thread, None, answer);
+            return self.on_exit(&request, nothing, thread, None, answer);
         };
         thread.set_held(null());
         if report::info_is_on(flag::MAPPING_EXISTS) {
@@ -686,22 +688,45 @@ impl Device {
         answer(TargetPointer { found, target: target as *mut c_void, ..TargetPointer::NONE })
     }
 
+    /// The same for what the call has not counted.
+    #[inline(never)]
+    fn target_begin_otherwise<'d, A>(
+        &'d self,
+        request: EndRequest,
+        thread: &Thread,
+        mut record: Option<&mut CallRecord>,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        if !request.force_delete
+            && let Some(mut table) = self.shared.mappings.only(request.range)
+        {
+            let uses = record.as_mut().map(|record| &mut record.uses);
+            let (overlap, end) = table.end(&request, thread.caller(), uses);
+            // What might have to be dropped here would be in memory until then.
+            let end = ManuallyDrop::new(end);
+            drop(table);
+            log_overlap(overlap);
+            return self.on_exit(&request, ManuallyDrop::into_inner(end), thread, record, answer);
+        }
+        self.target_begin_in_parts(request, thread, record, answer)
+    }
+
     #[inline(never)]
     fn target_begin_in_parts<'d, A>(
         &'d self,
-        request: &EndRequest,
+        request: EndRequest,
         thread: &Thread,
         mut record: Option<&mut CallRecord>,
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
         let uses = record.as_mut().map(|record| &mut record.uses);
-        let (overlap, end) = self.shared.mappings.end(request, thread.caller(), uses);
+        let (overlap, end) = self.shared.mappings.end(&request, thread.caller(), uses);
         log_overlap(overlap);
-        self.on_exit(request, end, thread, record, answer)
+        self.on_exit(&request, end, thread, record, answer)
     }
 
     #[cold]
-    fn log_exists_on_exit(&self, request: &EndRequest, target: usize, counts: RefCounts, action: CountAction) {
+    fn log_exists_on_exit(&self, request: EndRequest, target: usize, counts: RefCounts, action: CountAction) {
         report::info_line(
             self.shared.plugin.device(),
             format_args!(
@@ -715,6 +740,24 @@ impl Device {
     }
 
     #[inline(always)]
+    fn found_on_exit<'d, A>(
+        &'d self,
+        request: &EndRequest,
+        entry: Handle<'d>,
+        CountedOut { last, action, counts }: CountedOut,
+        thread: &Thread,
+        answer: impl FnOnce(TargetPointer<'d>) -> A,
+    ) -> A {
+        thread.set_held(&raw const *entry);
+        let found = if last { Found::Last } else { Found::Mapped };
+        let pointer = TargetPointer::mapped(found, entry, request.range);
+        if report::info_is_on(flag::MAPPING_EXISTS) {
+            self.log_exists_on_exit(*request, pointer.target.addr(), counts, action);
+        }
+        answer(pointer)
+    }
+
+    #[inline(always)]
     fn on_exit<'d, A>(
         &'d self,
         request: &EndRequest,
@@ -725,18 +768,12 @@ impl Device {
     ) -> A {
         let range = request.range;
         match end {
-            End::Found { entry, counts, last, action } => {
+            End::Found(entry, counted) => {
                 let entry = match (entry, record) {
                     (None, Some(record)) => Handle::of_call(record.uses.newest()),
                     (entry, _) => Handle::Counted(self.pin(entry.expect("without a call there are no uses"))),
                 };
-                thread.set_held(&raw const *entry);
-                let found = if last { Found::Last } else { Found::Mapped };
-                let pointer = TargetPointer::mapped(found, entry, range);
-                if report::info_is_on(flag::MAPPING_EXISTS) {
-                    self.log_exists_on_exit(request, pointer.target.addr(), counts, action);
-                }
-                answer(pointer)
+                self.found_on_exit(request, entry, counted, thread, answer)
             }
             End::Host => {
                 thread.set_held(null());

@@ -80,10 +80,16 @@ impl RefCounts {
         }
     }
 
-    fn this(&mut self, kind: CountKind) -> &mut Count {
-        match kind {
-            CountKind::Dynamic => &mut self.dynamic,
-            CountKind::Hold => &mut self.hold,
+    /// Changes one of the counts, unless it is infinite.
+    #[inline(always)]
+    fn change(&mut self, kind: CountKind, change: impl FnOnce(u64) -> u64) {
+        let (this, other) = self.pair(kind);
+        if !this.is_infinite() {
+            let this = Count(change(this.0));
+            (self.dynamic, self.hold) = match kind {
+                CountKind::Dynamic => (this, other),
+                CountKind::Hold => (other, this),
+            };
         }
     }
 
@@ -106,27 +112,20 @@ impl RefCounts {
     ///
     /// When the count overflows.
     pub fn increment(&mut self, kind: CountKind) {
-        let count = self.this(kind);
-        if !count.is_infinite() {
-            count.0 += 1;
-            assert!(!count.is_infinite(), "refcount overflow");
-        }
+        self.change(kind, |count| {
+            assert!(count + 1 != Count::INFINITE.0, "refcount overflow");
+            count + 1
+        });
     }
 
     /// One user less. Infinite counts stay, and so does zero.
     pub fn decrement(&mut self, kind: CountKind) {
-        let count = self.this(kind);
-        if !count.is_infinite() {
-            count.0 = count.0.saturating_sub(1);
-        }
+        self.change(kind, |count| count.saturating_sub(1));
     }
 
     /// Sets a finite count to one, even from zero, so that one decrement can follow.
     pub fn reset(&mut self, kind: CountKind) {
-        let count = self.this(kind);
-        if !count.is_infinite() {
-            *count = Count(1);
-        }
+        self.change(kind, |_| 1);
     }
 
     /// Whether one decrement of `kind`, after a reset if `after_reset`, leaves no user.

@@ -438,13 +438,10 @@ impl Entry {
         }
     }
 
-    /// Changes the counts and returns the new ones. Only the table does that, under its lock.
-    pub(super) fn update_counts(&self, change: impl FnOnce(&mut RefCounts)) -> RefCounts {
-        let mut counts = self.counts();
-        change(&mut counts);
+    /// Changes the counts. Only the table does that, under its lock.
+    pub(super) fn set_counts(&self, counts: RefCounts) {
         self.dynamic.store(counts.dynamic.0, Ordering::Relaxed);
         self.hold.store(counts.hold.0, Ordering::Relaxed);
-        counts
     }
 
     /// Its last user has left the entry to the calls that use it, and the last of them removes it.

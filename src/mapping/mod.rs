@@ -28,5 +28,7 @@ pub use counts::{CountKind, RefCounts};
 pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};
 pub use parts::{Mappings, Several};
-pub use table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table, Tables};
+pub use table::{
+    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, Table, Tables,
+};
 pub use uses::{Use, Uses};

@@ -26,7 +26,9 @@ use super::call::Caller;
 use super::counts::CountKind;
 use super::entry::Entry;
 use super::lookup::{HostRange, Overlap, spread};
-use super::table::{Association, Begin, BeginRequest, Changes, CountAction, End, EndRequest, Released, Table, Tables};
+use super::table::{
+    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, Table, Tables,
+};
 use super::uses::Uses;
 use crate::rules::{Rule, broken};
 use crate::sync::{Arc, AtomicUsize, Ordering, Rank, ReadGuard, ReadMostly, Readers, WriteGuard, fence};
@@ -351,7 +353,7 @@ impl Mappings {
     /// As [`Tables::end`], whatever has to be locked.
     pub fn end(&self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let answer = self.end_anywhere(request, caller, uses);
-        if matches!(answer.1, End::Found { action: CountAction::ResetDeferred, .. }) {
+        if matches!(answer.1, End::Found(_, CountedOut { action: CountAction::ResetDeferred, .. })) {
             self.facts.state.fetch_add(ONE_DETACHED, Ordering::Relaxed);
         }
         answer

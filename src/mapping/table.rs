@@ -113,21 +113,23 @@ impl EndRequest {
 /// What a look-up on exit found.
 #[derive(Debug)]
 pub enum End {
-    /// A mapping.
-    Found {
-        /// The mapping; none if the call has counted it: the newest of its uses.
-        entry: Option<Arc<Entry>>,
-        /// Its counts now.
-        counts: RefCounts,
-        /// The caller is its last user. Its count stays until [`Tables::release`].
-        last: bool,
-        /// What was done to the count.
-        action: CountAction,
-    },
+    /// A mapping, and what was counted; none if the call has counted it: the newest of its uses.
+    Found(Option<Arc<Entry>>, CountedOut),
     /// Unified shared memory: use the host address.
     Host,
     /// No mapping.
     Nothing,
+}
+
+/// What a look-up on exit has counted.
+#[derive(Clone, Copy, Debug)]
+pub struct CountedOut {
+    /// The caller is the last user. Its count stays until [`Tables::release`].
+    pub last: bool,
+    /// What was done to the count.
+    pub action: CountAction,
+    /// The counts now.
+    pub counts: RefCounts,
 }
 
 /// What [`find_on_exit`] found.
@@ -334,7 +336,7 @@ impl Table {
             entry.set_gone();
         }
         entry.set_leaving(None);
-        entry.update_counts(|now| *now = counts);
+        entry.set_counts(counts);
         counts.is_zero()
     }
 
@@ -367,15 +369,17 @@ impl Table {
     /// A member's look-up at the end of a region: the first one counts the struct out, so that all members and the
     /// struct answer alike. The counts are shown as if that were still to come.
     #[inline(never)]
-    fn settle(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+    fn settle(used: &mut Use, caller: Caller) -> CountedOut {
         let (entry, kind) = (&used.entry, used.kind);
         let last = *used.settled.get_or_insert_with(|| {
             let left = entry.leaving().is_some_and(|other| other != caller);
-            let last = !left && entry.counts().is_last(kind, false);
+            let mut counts = entry.counts();
+            let last = !left && counts.is_last(kind, false);
             if last {
                 entry.set_leaving(Some(caller));
             } else if !left {
-                entry.update_counts(|counts| counts.decrement(kind));
+                counts.decrement(kind);
+                entry.set_counts(counts);
             }
             last
         });
@@ -384,31 +388,18 @@ impl Table {
         if !last && !left_by_another {
             counts.increment(kind);
         }
-        (last && entry.leaving() == Some(caller), CountAction::Suppressed, counts)
+        CountedOut { last: last && entry.leaving() == Some(caller), action: CountAction::Suppressed, counts }
     }
 
     /// The struct's own look-up after that of a member.
     #[inline(never)]
-    fn settled(used: &mut Use, caller: Caller) -> (bool, CountAction, RefCounts) {
+    fn settled(used: &mut Use, caller: Caller) -> CountedOut {
         used.settled = None;
         used.counted -= 1;
         // Somebody who took the entry over meanwhile took this call's count with it.
         let last = used.entry.leaving() == Some(caller);
-        (last, if last { CountAction::Deferred } else { CountAction::Decremented }, used.entry.counts())
-    }
-
-    /// As [`Tables::end`], for what needs no table: a look-up, before its region is launched, of what the call has
-    /// counted.
-    #[inline(always)]
-    pub fn end_of_known(request: &EndRequest, uses: &mut Uses) -> Option<End> {
-        if request.update || uses.launched || broken(Rule::CountOutOwn) {
-            return None;
-        }
-        let entry = &uses.counted_at(request.range)?.entry;
-        let counts = entry.counts();
-        let last = counts.is_last(request.kind, request.force_delete);
-        let found = End::Found { entry: None, counts, last, action: CountAction::Suppressed };
-        Some(found).filter(|_| entry.origin() == Origin::Mapped && entry.leaving().is_none())
+        let action = if last { CountAction::Deferred } else { CountAction::Decremented };
+        CountedOut { last, action, counts: used.entry.counts() }
     }
 
     /// An empty table, whose changes are none of another's with a different `number`.
@@ -446,23 +437,23 @@ pub trait Tables: Sized {
         let (overlap, entry) = self.look_up(range, true);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || request.implicit => {
-                let (counts, is_new) = if request.update {
+                let mut counts = entry.counts();
+                let is_new = if request.update {
                     uses.count(entry, request.kind, false);
                     let left = entry.leaving().is_some_and(|other| other != caller);
                     // A mark of this caller's own is from a call that ended without releasing.
                     if !broken(Rule::MarkAndInherit) {
                         entry.set_leaving(None);
                     }
-                    let counts = entry.update_counts(|counts| match left {
-                        true => *counts = RefCounts::first(request.kind, false),
+                    match left {
+                        true => counts = RefCounts::first(request.kind, false),
                         false => counts.increment(request.kind),
-                    });
-                    (counts, false)
+                    }
+                    entry.set_counts(counts);
+                    false
                 } else {
-                    let counts = entry.counts();
                     // A member is as new as this call found its struct.
-                    let is_new = uses.of(entry).made.unwrap_or(counts.total().0 == 1);
-                    (counts, is_new)
+                    uses.of(entry).made.unwrap_or(counts.total().0 == 1)
                 };
                 Begin::Exists { counts, is_new }
             }
@@ -489,26 +480,29 @@ pub trait Tables: Sized {
     fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let launched = uses.as_ref().is_some_and(|uses| uses.launched);
         let (overlap, found) = find_on_exit(self, request, caller, uses);
-        let (entry, (last, action, counts)) = match found {
-            OnExit::Own(used) => {
-                Table::give_back_what_was_taken(used, caller);
-                let counted = if used.settled.is_some() && request.update {
-                    Table::settled(used, caller)
-                } else if launched && !request.update {
-                    Table::settle(used, caller)
-                } else {
-                    used.counted -= u32::from(request.update);
-                    count_out(self, &used.entry, request, caller)
-                };
-                (None, counted)
-            }
+        let (entry, counted) = match found {
+            OnExit::Own(used) => (None, self.end_of_own(request, caller, used, launched)),
             OnExit::Other(entry) => {
                 let counted = count_out(self, &entry, request, caller);
                 (Some(entry), counted)
             }
             OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
         };
-        (overlap, End::Found { entry, counts, last, action })
+        (overlap, End::Found(entry, counted))
+    }
+
+    /// The same for what the call has counted.
+    #[inline(always)]
+    fn end_of_own(&mut self, request: &EndRequest, caller: Caller, used: &mut Use, launched: bool) -> CountedOut {
+        Table::give_back_what_was_taken(used, caller);
+        if used.settled.is_some() && request.update {
+            Table::settled(used, caller)
+        } else if launched && !request.update {
+            Table::settle(used, caller)
+        } else {
+            used.counted -= u32::from(request.update);
+            count_out(self, &used.entry, request, caller)
+        }
     }
 
     /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it, and makes it the newest
@@ -617,7 +611,10 @@ pub trait Tables: Sized {
     /// Counts `entry` out once. True if that was its last user, and the entry has left the table.
     fn take_back(&mut self, entry: &Arc<Entry>, kind: CountKind) -> bool {
         entry.set_leaving(None);
-        entry.update_counts(|counts| counts.decrement(kind)).is_zero() && self.remove(entry)
+        let mut counts = entry.counts();
+        counts.decrement(kind);
+        entry.set_counts(counts);
+        counts.is_zero() && self.remove(entry)
     }
 
     /// Takes `entry` out of its table. False if it is not there (any more).
@@ -644,14 +641,14 @@ fn find_on_exit<'u>(
     if uses.counted_at(range).is_some_and(|used| used.is_counted_out_by(caller)) {
         return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
     }
-    find_more_on_exit(tables, request, caller, uses)
+    find_more_on_exit(tables, *request, caller, uses)
 }
 
 /// As [`find_on_exit`], for what is not found at once.
 #[inline(never)]
 fn find_more_on_exit<'u>(
     tables: &impl Tables,
-    request: &EndRequest,
+    request: EndRequest,
     caller: Caller,
     uses: &'u mut Uses,
 ) -> (Overlap, OnExit<'u>) {
@@ -675,37 +672,32 @@ fn find_more_on_exit<'u>(
 
 /// The plain way out, and a look-up that does not count.
 #[inline(always)]
-fn count_out(
-    tables: &mut impl Tables,
-    entry: &Arc<Entry>,
-    request: &EndRequest,
-    caller: Caller,
-) -> (bool, CountAction, RefCounts) {
+fn count_out(tables: &mut impl Tables, entry: &Arc<Entry>, request: &EndRequest, caller: Caller) -> CountedOut {
     let kind = request.kind;
     let left_by_another = entry.leaving().is_some_and(|other| other != caller);
-    let last = !left_by_another && entry.counts().is_last(kind, request.force_delete);
+    let mut counts = entry.counts();
+    let last = !left_by_another && counts.is_last(kind, request.force_delete);
     if left_by_another || !request.update {
-        return (last, CountAction::Suppressed, entry.counts());
+        return CountedOut { last, action: CountAction::Suppressed, counts };
     }
     let (decremented, deferred) = (CountAction::Decremented, CountAction::Deferred);
     let (reset, reset_deferred) = (CountAction::Reset, CountAction::ResetDeferred);
     let action =
         [[decremented, deferred], [reset, reset_deferred]][usize::from(request.force_delete)][usize::from(last)];
-    let counts = entry.update_counts(|counts| {
-        if request.force_delete {
-            counts.reset(kind);
-        }
-        if !last {
-            counts.decrement(kind);
-        }
-    });
+    if request.force_delete {
+        counts.reset(kind);
+    }
+    if !last {
+        counts.decrement(kind);
+    }
+    entry.set_counts(counts);
     if last {
         entry.set_leaving(Some(caller));
     }
     if last && request.force_delete && !broken(Rule::DeleteDetaches) && tables.remove(entry) {
         tables.table_of(entry).expect("it was there").detach(caller, Arc::clone(entry));
     }
-    (last, action, counts)
+    CountedOut { last, action, counts }
 }
 
 impl Tables for Table {

@@ -9,6 +9,7 @@ use super::call::Caller;
 use super::counts::CountKind;
 use super::entry::{Entry, Origin};
 use super::lookup::{HostRange, Overlap, spread};
+use super::table::{CountAction, CountedOut, EndRequest};
 use crate::rules::{Rule, broken};
 use crate::sync::Arc;
 use hashbrown::HashMap;
@@ -29,9 +30,22 @@ pub struct Use {
 }
 
 impl Use {
+    /// As [`super::Tables::end`], for what needs no table: a look-up before the call's region is launched.
+    #[inline(always)]
+    pub fn known(&self, request: &EndRequest, launched: bool) -> Option<CountedOut> {
+        let entry = &self.entry;
+        if request.update || launched || broken(Rule::CountOutOwn) || entry.origin() != Origin::Mapped {
+            return None;
+        }
+        let counts = entry.counts();
+        let last = counts.is_last(request.kind, request.force_delete);
+        let known = CountedOut { last, action: CountAction::Suppressed, counts };
+        Some(known).filter(|_| entry.leaving().is_none())
+    }
+
     /// Whether the call counts its own entry out, whatever is in the table now. An association may have been taken back.
     #[inline(always)]
-    pub(super) fn is_counted_out_by(&self, caller: Caller) -> bool {
+    pub fn is_counted_out_by(&self, caller: Caller) -> bool {
         let mapped = self.entry.origin() == Origin::Mapped;
         mapped && self.entry.leaving() != Some(caller) && !broken(Rule::CountOutOwn)
     }
@@ -154,8 +168,8 @@ impl Uses {
     }
 
     /// A use that has been counted and not yet counted out, of an entry that begins with `range` and holds all of it.
-    #[inline]
-    pub(super) fn counted_at(&mut self, range: HostRange) -> Option<&mut Use> {
+    #[inline(always)]
+    pub fn counted_at(&mut self, range: HostRange) -> Option<&mut Use> {
         let inside = |used: &Use| used.counted > 0 && Overlap::with_left(&used.entry, range) == Overlap::Inside;
         self.find(range.begin(), inside)
     }

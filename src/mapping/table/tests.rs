@@ -201,7 +201,7 @@ fn unified_memory_uses_the_host_unless_mapped_or_close() {
 
 fn found(table: &mut Table, request: &EndRequest) -> (bool, CountAction, RefCounts) {
     match table.ends(request).1 {
-        End::Found { last, action, counts, .. } => (last, action, counts),
+        End::Found(_, CountedOut { last, action, counts }) => (last, action, counts),
         other => panic!("{other:?}"),
     }
 }
@@ -272,7 +272,7 @@ fn an_uncounted_look_up_changes_nothing() {
 fn exit_may_have_to_match_the_whole_range() {
     let mut t = table(&[(100, 50)]);
     assert!(matches!(t.ends(&EndRequest { update: false, ..exit(140, 20) }).1, End::Nothing));
-    assert!(matches!(t.ends(&EndRequest { update: false, must_contain: false, ..exit(140, 20) }).1, End::Found { .. }));
+    assert!(matches!(t.ends(&EndRequest { update: false, must_contain: false, ..exit(140, 20) }).1, End::Found(..)));
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn the_one_who_took_over_is_last_in_turn() {
     let mut t = table(&[(100, 50)]);
     found(&mut t, &exit(100, 50));
     t.joins(&clause(100, 50), OTHER);
-    let (_, End::Found { last, .. }) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
+    let (_, End::Found(_, CountedOut { last, .. })) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
     assert!(last);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept), "not the former one's any more");
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
@@ -355,12 +355,12 @@ fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
     let range = exit(100, 50).range;
     found(&mut t, &exit(100, 50));
     assert!(matches!(t.release(range, Dynamic, ME).1, Released::Kept));
-    let (_, End::Found { last, counts, .. }) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
+    let (_, End::Found(_, CountedOut { last, counts, .. })) = t.end(&exit(100, 50), OTHER, None) else { panic!() };
     assert_eq!((last, counts.dynamic()), (false, Count(1)), "nobody counts it out, nor is last");
     let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut joiner) else { panic!() };
     assert_eq!((counts.dynamic(), is_new), (Count(1), false));
     assert!(t.finish(&slow).is_empty(), "somebody has joined");
-    assert!(matches!(t.end(&exit(100, 50), OTHER, None).1, End::Found { last: true, .. }));
+    assert!(matches!(t.end(&exit(100, 50), OTHER, None).1, End::Found(_, CountedOut { last: true, .. })));
     assert!(matches!(t.release(range, Dynamic, OTHER).1, Released::Kept), "its own call is not done");
     assert!(Arc::ptr_eq(&t.finish(&joiner)[0], &entry), "the last one removes it");
     assert!(t.is_empty());
@@ -392,7 +392,7 @@ fn on_a_left_mapping_nobody_else_counts_nor_is_last() {
     found(&mut t, &exit(100, 50));
     for update in [true, false] {
         let request = EndRequest { update, ..exit(100, 50) };
-        let (_, End::Found { last, counts, .. }) = t.end(&request, OTHER, None) else { panic!() };
+        let (_, End::Found(_, CountedOut { last, counts, .. })) = t.end(&request, OTHER, None) else { panic!() };
         assert_eq!((last, counts), (false, RefCounts::first(Dynamic, false)));
     }
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept));
@@ -454,7 +454,7 @@ fn a_region_is_last_though_its_count_has_been_taken() {
     let twice = [0; 2].map(|_| found(&mut t, &exit(100, 50)).0);
     assert_eq!(twice, [false, true], "both were counted out");
     uses.launched = true;
-    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut uses)).1, End::Found { last: true, .. }));
+    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut uses)).1, End::Found(_, CountedOut { last: true, .. })));
     t.finish(&uses);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
@@ -469,7 +469,7 @@ fn who_makes_a_mapping_without_counting_does_not_leave_it() {
     assert!(matches!(t.begin(&component, ME, &mut uses).1, Begin::Exists { is_new: true, .. }));
     uses.launched = true;
     let end = EndRequest { update: false, ..exit(100, 50) };
-    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found { last: true, .. }));
+    assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found(_, CountedOut { last: true, .. })));
     t.finish(&uses);
     assert!(entry.leaving().is_none(), "anybody may delete it");
 }
@@ -484,7 +484,7 @@ fn the_first_member_at_the_end_of_a_region_settles_for_its_struct() {
     let member = EndRequest { update: false, ..exit(110, 8) };
     let parent = exit(100, 50);
     let mut ends = |request: &EndRequest, caller, uses: &mut Uses| match t.end(request, caller, Some(uses)).1 {
-        End::Found { last, counts, action, .. } => (last, counts.dynamic(), action),
+        End::Found(_, CountedOut { last, counts, action }) => (last, counts.dynamic(), action),
         other => panic!("{other:?}"),
     };
     assert_eq!(ends(&member, ME, &mut first), (false, Count(2), CountAction::Suppressed), "shown as LLVM shows it");
@@ -501,7 +501,7 @@ fn a_settled_struct_that_is_taken_over_is_not_last_any_more() {
     t.makes(&clause(100, 50), 0x7000, &mut uses);
     uses.launched = true;
     let ends = |t: &mut Table, request: &EndRequest, uses: &mut Uses| match t.end(request, ME, Some(uses)).1 {
-        End::Found { last, counts, .. } => (last, counts.dynamic()),
+        End::Found(_, CountedOut { last, counts, .. }) => (last, counts.dynamic()),
         other => panic!("{other:?}"),
     };
     let member = EndRequest { update: false, ..exit(110, 8) };
@@ -518,11 +518,11 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     t.makes(&clause(100, 50), 0x7000, &mut first);
     first.launched = true;
     let member = EndRequest { update: false, ..exit(110, 8) };
-    assert!(matches!(t.end(&member, ME, Some(&mut first)).1, End::Found { last: true, .. }));
+    assert!(matches!(t.end(&member, ME, Some(&mut first)).1, End::Found(_, CountedOut { last: true, .. })));
     // Somebody takes the mapping over and gives it back, and somebody else maps the same range anew.
     t.begin(&clause(100, 50), OTHER, &mut second);
     second.launched = true;
-    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found { last: true, .. }));
+    assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found(_, CountedOut { last: true, .. })));
     t.finish(&second);
     drop(second);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept), "the first call still uses it");
@@ -530,7 +530,7 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     t.remove(&entry);
     let later = t.inserts(&clause(100, 50), 0x8000);
     for request in [member, exit(100, 50)] {
-        let (_, End::Found { entry: None, last, .. }) = t.end(&request, ME, Some(&mut first)) else { panic!() };
+        let (_, End::Found(None, CountedOut { last, .. })) = t.end(&request, ME, Some(&mut first)) else { panic!() };
         assert!(!last && !Arc::ptr_eq(first.newest(), &later));
     }
     assert_eq!(later.counts().dynamic(), Count(1), "somebody else's");
@@ -593,7 +593,7 @@ fn members_at_the_end_of_a_data_region_are_decided_one_by_one() {
     t.begin(&clause(100, 50), OTHER, &mut second);
     let member = EndRequest { update: false, ..exit(110, 8) };
     let ends = |t: &mut Table, request: &EndRequest, caller| match t.end(request, caller, None).1 {
-        End::Found { last, .. } => last,
+        End::Found(_, CountedOut { last, .. }) => last,
         other => panic!("{other:?}"),
     };
     assert!(!ends(&mut t, &member, ME), "two users: not copied back");
