@@ -234,12 +234,12 @@ TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtr
                                                  bool IsImplicit, bool UpdateRefCount, bool HasCloseModifier,
                                                  bool HasPresentModifier, bool HasHoldModifier,
                                                  AsyncInfoTy &AsyncInfo) {
-  return result(omprs::getTargetPointer(*Core,
-                                        {HstPtrBegin, HstPtrBase, Size, HstPtrName, PM->RTLs.RequiresFlags, HasFlagTo,
-                                         HasFlagAlways, IsImplicit, UpdateRefCount, HasCloseModifier,
-                                         HasPresentModifier, HasHoldModifier},
-                                        AsyncInfo),
-                Core);
+  Answer A;
+  omprs::getTargetPointer(*Core,
+                          {HstPtrBegin, HstPtrBase, Size, HstPtrName, PM->RTLs.RequiresFlags, HasFlagTo, HasFlagAlways,
+                           IsImplicit, UpdateRefCount, HasCloseModifier, HasPresentModifier, HasHoldModifier},
+                          AsyncInfo, A);
+  return result(A, Core);
 }
 
 void *DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size) {
@@ -249,8 +249,9 @@ void *DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size) {
 TargetPointerResultTy DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size, bool &IsLast, bool UpdateRefCount,
                                                bool UseHoldRefCount, bool &IsHostPtr, bool MustContain,
                                                bool ForceDelete) {
-  const Answer A = omprs::getTgtPtrBegin(*Core, {HstPtrBegin, Size, PM->RTLs.RequiresFlags, UpdateRefCount,
-                                                 UseHoldRefCount, MustContain, ForceDelete});
+  Answer A;
+  omprs::getTgtPtrBegin(
+      *Core, {HstPtrBegin, Size, PM->RTLs.RequiresFlags, UpdateRefCount, UseHoldRefCount, MustContain, ForceDelete}, A);
   IsLast = A.found == Found::Last;
   IsHostPtr = A.found == Found::Host;
   return result(A, Core);

@@ -55,7 +55,7 @@ pub mod ffi {
         Last,
     }
 
-    /// What both answer. `entry` is null, or lives as long as the call; `counted` is the same if it is a handle, which
+    /// What both answer, where C++ wants it. `entry` is null, or lives as long as the call; `counted` is the same if it is a handle, which
     /// lives as long as it is kept.
     struct Answer {
         target: *mut Void,
@@ -108,9 +108,14 @@ pub mod ffi {
         unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void;
 
         #[cxx_name = "getTargetPointer"]
-        unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: *mut AsyncInfo) -> Answer;
+        unsafe fn get_target_pointer(
+            device: &Device,
+            arguments: &BeginArguments,
+            info: *mut AsyncInfo,
+            answer: &mut Answer,
+        );
         #[cxx_name = "getTgtPtrBegin"]
-        unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer;
+        unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments, answer: &mut Answer);
         #[cxx_name = "deallocTgtPtr"]
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
@@ -227,7 +232,7 @@ unsafe fn load_binary_ffi(device: &Device, image: *mut Void) -> *mut Void {
 }
 
 #[inline(always)]
-fn answer(pointer: TargetPointer<'_>) -> Answer {
+fn to_cxx(pointer: TargetPointer<'_>) -> Answer {
     let (entry, counted) = match pointer.entry {
         Some(Handle::Counted(entry)) => {
             let entry = entry.into_raw();
@@ -253,7 +258,7 @@ const fn is_unified(requires_flags: i64) -> bool {
 /// # Safety
 ///
 /// The range and the name are valid as `targetDataBegin` got them from the compiler; `info` is the call's own.
-unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: *mut AsyncInfo) -> Answer {
+unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: *mut AsyncInfo, answer: &mut Answer) {
     let request = BeginRequest {
         range: HostRange::new(arguments.hst_ptr_begin.addr(), arguments.size),
         base: arguments.hst_ptr_base.addr(),
@@ -267,13 +272,13 @@ unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: 
     };
     let copy = CopyIn { to: arguments.has_flag_to, always: arguments.has_flag_always };
     // SAFETY: the same contract.
-    unsafe { device.target_pointer(&request, copy, call(info), answer) }
+    unsafe { device.target_pointer(&request, copy, call(info), |pointer| *answer = to_cxx(pointer)) }
 }
 
 /// # Safety
 ///
 /// Sound with any arguments; cxx asks for it because of the pointer.
-unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer {
+unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments, answer: &mut Answer) {
     let request = EndRequest {
         range: HostRange::new(arguments.hst_ptr_begin.addr(), arguments.size),
         kind: CountKind::from_hold(arguments.use_hold_ref_count),
@@ -283,7 +288,7 @@ unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments) -> Answer
         extended: false,
         unified: is_unified(arguments.requires_flags),
     };
-    device.target_begin(&request, answer)
+    device.target_begin(&request, |pointer| *answer = to_cxx(pointer));
 }
 
 /// # Safety
