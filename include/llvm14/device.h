@@ -120,10 +120,10 @@ public:
 struct TargetPointerResultTy {
   struct {
     /// The mapping is new.
-    unsigned IsNewEntry : 1;
+    bool IsNewEntry;
     /// The pointer is the host's own: unified shared memory.
-    unsigned IsHostPointer : 1;
-  } Flags = {0, 0};
+    bool IsHostPointer;
+  } Flags = {false, false};
 
   /// A handle on the mapping, if there is one.
   HostDataToTargetListTy::iterator MapTableEntry{};

@@ -35,7 +35,9 @@ class EntryHandle {
 public:
   EntryHandle() = default;
   /// Takes over a handle that Rust gave away, which may be null.
-  EntryHandle(const Entry *E, const Device *D, bool IsCounted = true) : E(E), D(D), IsCounted(E && IsCounted) {}
+  EntryHandle(const Entry *E, const Device *D) : EntryHandle(E, D, E) {}
+  /// The same, or one that is not counted.
+  EntryHandle(const Entry *E, const Device *D, bool IsCounted) : E(E), D(D), IsCounted(IsCounted) {}
   EntryHandle(const EntryHandle &Other) : E(Other.E), D(Other.D), IsCounted(Other.E) {
     if (IsCounted)
       retainEntry(E);
