@@ -52,6 +52,11 @@ impl CallId {
         Self(NonZeroU64::new(bits & ((1 << Self::BITS) - 1)).expect("the bits of a call"))
     }
 
+    /// Whether this call is over because `later`, a call that has begun, has the same slot.
+    pub(super) const fn is_before(self, later: Self) -> bool {
+        self.slot() == later.slot() && self.0.get() < later.0.get()
+    }
+
     /// The next call in the same slot; none when the numbers have been used up, after years.
     pub fn next(self) -> Option<Self> {
         let generation = self.generation();

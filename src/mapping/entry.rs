@@ -58,6 +58,12 @@ impl User {
         CallId::from_bits(self.0.get())
     }
 
+    /// Whether it is this call.
+    #[inline(always)]
+    const fn is_call(self, call: CallId) -> bool {
+        (self.0.get() ^ call.bits().get()) << (u64::BITS - CallId::BITS) == 0
+    }
+
     const fn is(self, what: u64) -> bool {
         self.0.get() & what != 0
     }
@@ -67,7 +73,7 @@ impl User {
     }
 
     fn unset(&mut self, what: u64) {
-        *self = Self(CallId::from_bits(self.0.get()).bits() | self.0.get() & !what);
+        *self = Self(self.call().bits() | self.0.get() & !what);
     }
 }
 
@@ -150,9 +156,11 @@ impl Transfer {
     #[inline]
     pub fn add_user(&mut self, call: CallId, calls: &Calls) {
         match self.user {
-            Some(user) if user.call() == call => {}
-            // The usual case, in short.
-            Some(user) if self.is_alone() && calls.is_done(user.call()) => self.user = Some(User(call.bits())),
+            Some(user) if user.is_call(call) => {}
+            // The usual cases, in short.
+            Some(user) if self.is_alone() && (user.call().is_before(call) || calls.is_done(user.call())) => {
+                self.user = Some(User(call.bits()));
+            }
             _ => _ = self.user(call, calls),
         }
     }
@@ -166,14 +174,14 @@ impl Transfer {
     /// Whether nobody but `call` uses the entry, and the first copy has been issued if there was one.
     #[inline]
     pub fn is_only_of(&self, call: CallId) -> bool {
-        self.user.is_some_and(|user| user.call() == call) && self.is_alone()
+        self.user.is_some_and(|user| user.is_call(call)) && self.is_alone()
     }
 
     /// Notes what `call` has done.
     #[inline]
     fn note(&mut self, call: CallId, what: u64, calls: &Calls) {
         match &mut self.user {
-            Some(user) if user.call() == call => user.set(what),
+            Some(user) if user.is_call(call) => user.set(what),
             none @ None => *none = Some(User(call.bits() | what)),
             _ => self.user(call, calls).set(what),
         }
@@ -182,15 +190,15 @@ impl Transfer {
     /// What is known of a user, noted now if it is none yet.
     #[inline(never)]
     fn user(&mut self, call: CallId, calls: &Calls) -> &mut User {
-        if self.user.is_none_or(|user| user.call() != call) {
+        if self.user.is_none_or(|user| !user.is_call(call)) {
             self.forget_done(calls);
         }
         match &mut self.user {
             none @ None => none.insert(User(call.bits())),
-            Some(user) if user.call() == call => user,
+            Some(user) if user.is_call(call) => user,
             Some(_) => {
                 let users = &mut self.more.get_or_insert_default().users;
-                let index = users.iter().position(|user| user.call() == call).unwrap_or_else(|| {
+                let index = users.iter().position(|user| user.is_call(call)).unwrap_or_else(|| {
                     users.push(User(call.bits()));
                     users.len() - 1
                 });
@@ -214,7 +222,7 @@ impl Transfer {
 
     /// The calls, other than `call`, that did `what` and may not be done.
     fn others(&self, call: CallId, what: u64, calls: &Calls) -> impl Iterator<Item = CallId> {
-        let others = self.users().filter(move |user| user.call() != call && (what == 0 || user.is(what)));
+        let others = self.users().filter(move |user| !user.is_call(call) && (what == 0 || user.is(what)));
         others.map(User::call).filter(|other| !calls.is_done(*other))
     }
 
