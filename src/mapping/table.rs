@@ -438,8 +438,9 @@ pub trait Tables: Sized {
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || request.implicit => {
                 let mut counts = entry.counts();
+                let used = uses.of(entry);
                 let is_new = if request.update {
-                    uses.count(entry, request.kind, false);
+                    used.count(request.kind, false);
                     let left = entry.leaving().is_some_and(|other| other != caller);
                     // A mark of this caller's own is from a call that ended without releasing.
                     if !broken(Rule::MarkAndInherit) {
@@ -453,7 +454,7 @@ pub trait Tables: Sized {
                     false
                 } else {
                     // A member is as new as this call found its struct.
-                    uses.of(entry).made.unwrap_or(counts.total().0 == 1)
+                    used.made.unwrap_or(counts.total().0 == 1)
                 };
                 Begin::Exists { counts, is_new }
             }
@@ -521,8 +522,7 @@ pub trait Tables: Sized {
         let used = uses.push_pinned(entry);
         used.made = Some(true);
         if request.update {
-            used.counted = 1;
-            used.kind = request.kind;
+            used.count(request.kind, true);
         }
         // Else it is a mapper's first component, which is never counted out.
         Ok(())

@@ -30,6 +30,14 @@ pub struct Use {
 }
 
 impl Use {
+    /// Notes a counted look-up, which may have made the entry.
+    #[inline(always)]
+    pub(super) fn count(&mut self, kind: CountKind, made: bool) {
+        self.made.get_or_insert(made);
+        self.counted += 1;
+        self.kind = kind;
+    }
+
     /// As [`super::Tables::end`], for what needs no table: a look-up before the call's region is launched.
     #[inline(always)]
     pub fn known(&self, request: &EndRequest, launched: bool) -> Option<CountedOut> {
@@ -103,14 +111,14 @@ impl Uses {
     }
 
     /// Notes the use of an entry that the call does not use yet. It is pinned until [`unpin`](Self::unpin).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
         self.push_pinned(entry)
     }
 
     /// The same, for an entry that has been pinned for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push_pinned(&mut self, entry: Arc<Entry>) -> &mut Use {
         self.near = self.list.len();
         self.begins |= bit(entry.host_begin());
@@ -132,16 +140,20 @@ impl Uses {
     }
 
     /// The use of `entry`, noted now if it is the first one.
-    #[inline]
+    #[inline(always)]
     pub fn of(&mut self, entry: &Arc<Entry>) -> &mut Use {
         if self.contain(entry) { self.newest_mut() } else { self.push(Arc::clone(entry)) }
     }
 
     /// Whether the call uses `entry`.
-    #[inline]
+    #[inline(always)]
     pub fn contain(&mut self, entry: &Entry) -> bool {
-        self.begins & bit(entry.host_begin()) != 0
-            && self.find(entry.host_begin(), |used| std::ptr::eq(&*used.entry, entry)).is_some()
+        self.begins & bit(entry.host_begin()) != 0 && self.search(entry)
+    }
+
+    #[inline(never)]
+    fn search(&mut self, entry: &Entry) -> bool {
+        self.find(entry.host_begin(), |used| std::ptr::eq(&*used.entry, entry)).is_some()
     }
 
     /// The entry that was asked for last.
@@ -151,15 +163,6 @@ impl Uses {
 
     pub(crate) fn newest_mut(&mut self) -> &mut Use {
         &mut self.list[self.near]
-    }
-
-    /// Notes a counted look-up that found or made `entry`.
-    #[inline]
-    pub(super) fn count(&mut self, entry: &Arc<Entry>, kind: CountKind, made: bool) {
-        let used = self.of(entry);
-        used.made.get_or_insert(made);
-        used.counted += 1;
-        used.kind = kind;
     }
 
     /// The use of `entry` if it has been counted and not yet counted out.
@@ -236,7 +239,7 @@ mod tests {
             let (mut uses, entries): (_, Vec<_>) =
                 (Uses::default(), (0..count).map(|n| Arc::new(Entry::of_eight_bytes(n * 16))).collect());
             for entry in &entries {
-                uses.count(entry, CountKind::Dynamic, true);
+                uses.of(entry).count(CountKind::Dynamic, true);
             }
             for (n, entry) in entries.iter().enumerate().rev().step_by(3) {
                 assert!(uses.contain(entry) && Arc::ptr_eq(uses.newest(), entry));
