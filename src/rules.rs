@@ -48,13 +48,15 @@ pub enum Rule {
     HostPointersStay,
     /// Who adds a mapping over the end of a cell says so before asking which parts of the table reach there.
     SayBeforeAsking,
-    /// Who changes a table waits for those who read it without its lock.
-    WriteAfterReaders,
+    /// Who changes a table waits for those who share it without its lock.
+    ChangeAfterSharers,
+    /// Of those who share a table, one at a time counts an entry.
+    CountAlone,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::EntryLockBeforeTableUnlock,
         Self::WaitBeforeUse,
         Self::RecordAfterCopy,
@@ -75,7 +77,8 @@ impl Rule {
         Self::AttachedStay,
         Self::HostPointersStay,
         Self::SayBeforeAsking,
-        Self::WriteAfterReaders,
+        Self::ChangeAfterSharers,
+        Self::CountAlone,
     ];
 }
 

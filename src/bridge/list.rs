@@ -5,7 +5,7 @@
 
 use super::Void;
 use crate::device::Device;
-use crate::mapping::{CountKind, Entry, HostRange, Several, Table, Tables};
+use crate::mapping::{CountKind, Entry, HostRange, Several, SharedTables, Table, Tables};
 use crate::sync::{Arc, ReadMostly};
 use std::ops::DerefMut;
 use std::ptr::null;

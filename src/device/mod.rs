@@ -11,7 +11,7 @@ pub use pin::{Handle, Pin, destroy};
 use crate::event;
 use crate::mapping::{
     Association, Begin, BeginRequest, CallId, Caller, Calls, Changes, CountAction, CountKind, CountedOut, End,
-    EndRequest, Entry, HostRange, Mappings, Origin, Overlap, RefCounts, Released, Tables, Transfer, Uses,
+    EndRequest, Entry, HostRange, Mappings, Origin, Overlap, RefCounts, Released, SharedTables, Tables, Transfer, Uses,
 };
 use crate::plugin_api::{Done, Failed, Plugin};
 use crate::report::{self, Address, dp, info, message, report};
@@ -187,8 +187,8 @@ impl Device {
         // SAFETY: `info` is as this function's contract says.
         let record = unsafe { self.record(info) };
         log_look_up(request.range);
-        match self.shared.mappings.only(request.range) {
-            Some(mut table) => {
+        match self.shared.mappings.share_only(request.range, record.caller()) {
+            Some(table) => {
                 let found = table.begin(request, record.caller(), &mut record.uses);
                 drop(table);
                 // SAFETY: the same contract.
@@ -640,7 +640,7 @@ impl Device {
                         return self.found_on_exit(request, Handle::of_call(&used.entry), counted, thread, answer);
                     }
                     if !request.force_delete
-                        && let Some(mut table) = self.shared.mappings.only(request.range)
+                        && let Some(table) = self.shared.mappings.share_only(request.range, thread.caller())
                         && used.is_counted_out_by(thread.caller())
                     {
                         let counted = table.end_of_own(request, thread.caller(), used, launched);
@@ -698,10 +698,10 @@ impl Device {
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
         if !request.force_delete
-            && let Some(mut table) = self.shared.mappings.only(request.range)
+            && let Some(table) = self.shared.mappings.share_only(request.range, thread.caller())
         {
             let uses = record.as_mut().map(|record| &mut record.uses);
-            let (overlap, end) = table.end(&request, thread.caller(), uses);
+            let (overlap, end) = table.count_end(&request, thread.caller(), uses);
             // What might have to be dropped here would be in memory until then.
             let end = ManuallyDrop::new(end);
             drop(table);

@@ -5,7 +5,8 @@
 use super::call::{CallId, Caller, Calls};
 use super::counts::{Count, RefCounts};
 use super::lookup::HostRange;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, Ordering, Rank};
+use crate::rules::{Rule, broken};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, Ordering, Rank, wait_until};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -339,6 +340,8 @@ pub struct Entry {
     /// How many calls use the entry and have not been synchronised, and [`Self::LEFT`], [`Self::GONE`].
     pins: AtomicU32,
     may_contain_attached_pointers: AtomicBool,
+    /// Somebody who shares the table is changing the counts or the mark.
+    counting: AtomicBool,
     origin: Origin,
 }
 
@@ -378,6 +381,7 @@ impl Entry {
             leaving: AtomicU64::new(0),
             pins: AtomicU32::new(Self::GONE),
             may_contain_attached_pointers: AtomicBool::new(false),
+            counting: AtomicBool::new(false),
             origin,
         }
     }
@@ -438,6 +442,22 @@ impl Entry {
         offset(range.begin())..offset(range.end_or_max())
     }
 
+    /// Waits until nobody else who shares the table changes the counts or the mark; nobody does then before
+    /// [`end_counting`](Self::end_counting). Only the table does that.
+    #[inline(always)]
+    pub(super) fn start_counting(&self) {
+        let others_count = || self.counting.swap(true, Ordering::Acquire);
+        if others_count() && !broken(Rule::CountAlone) {
+            wait_until(|| !self.counting.load(Ordering::Relaxed) && !others_count());
+        }
+    }
+
+    /// Lets others change the counts and the mark.
+    #[inline(always)]
+    pub(super) fn end_counting(&self) {
+        self.counting.store(false, Ordering::Release);
+    }
+
     /// Both counts. Exact under the table lock; without it, each is a value that it had.
     pub fn counts(&self) -> RefCounts {
         RefCounts {
@@ -446,7 +466,7 @@ impl Entry {
         }
     }
 
-    /// Changes the counts. Only the table does that, under its lock.
+    /// Changes the counts. Only the table does that, under its lock or [alone](Self::start_counting).
     pub(super) fn set_counts(&self, counts: RefCounts) {
         self.dynamic.store(counts.dynamic.0, Ordering::Relaxed);
         self.hold.store(counts.hold.0, Ordering::Relaxed);
@@ -516,7 +536,8 @@ impl Entry {
         Some(Caller(self.leaving.load(Ordering::Relaxed))).filter(|caller| caller.0 != 0)
     }
 
-    /// Marks the entry as left by a caller, or takes the mark off. Only the table does that, under its lock.
+    /// Marks the entry as left by a caller, or takes the mark off. Only the table does that,
+    /// under its lock or [alone](Self::start_counting).
     pub(super) fn set_leaving(&self, caller: Option<Caller>) {
         if self.leaving() == Some(Caller::NOBODY) {
             self.pins.fetch_and(!Self::LEFT, Ordering::AcqRel);

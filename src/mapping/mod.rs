@@ -1,7 +1,7 @@
 //! The heart: which host range has a copy on the device, how often it is counted, and what a look-up asks for.
 //!
 //! Pure Rust: no FFI, no plugin calls, no log lines, no `unsafe`. A [`Table`] is plain data behind a lock; its
-//! two main questions are [`Tables::begin`] (a map clause on entry) and [`Tables::end`] (on exit), and both answer with
+//! two main questions are [`SharedTables::begin`] (a map clause on entry) and [`Tables::end`] (on exit), and both answer with
 //! what must happen next. `device` does that. [`Mappings`] are a device's tables with their locks.
 //!
 //! ```text
@@ -29,6 +29,7 @@ pub use entry::{Entry, Event, Origin, Transfer};
 pub use lookup::{HostRange, Overlap};
 pub use parts::{Mappings, Several};
 pub use table::{
-    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, Table, Tables,
+    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, SharedTables, Table,
+    Tables,
 };
 pub use uses::{Use, Uses};

@@ -15,7 +15,8 @@
 //! Locks are taken in the order of the parts. Two that add mappings at the same time, one inside a cell and one over its
 //! end, cannot miss each other: each says how far its part will reach before it asks how far the other's does.
 //!
-//! Who only asks takes no lock where nobody has written for a while: see [`crate::sync::ReadMostly`].
+//! Who adds and removes no mapping shares a part with others, and takes no lock where nobody has done so for a while: see
+//! [`crate::sync::ReadMostly`].
 //!
 //! The whole is in the first part. Who finds its lock taken locks all parts and divides the entries among them, once
 //! and for all. So whoever has locked the first part asks again whether it still is the whole.
@@ -27,11 +28,12 @@ use super::counts::CountKind;
 use super::entry::Entry;
 use super::lookup::{HostRange, Overlap, spread};
 use super::table::{
-    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, Table, Tables,
+    Association, Begin, BeginRequest, Changes, CountAction, CountedOut, End, EndRequest, Released, SharedTables, Table,
+    Tables,
 };
 use super::uses::Uses;
 use crate::rules::{Rule, broken};
-use crate::sync::{Arc, AtomicUsize, Ordering, Rank, ReadGuard, ReadMostly, Readers, WriteGuard, fence};
+use crate::sync::{Arc, AtomicUsize, Ordering, Rank, ReadMostly, ShareGuard, Sharers, WriteGuard, fence};
 use std::ops::DerefMut;
 
 /// Bytes of a cell, a power of two. Most of what is smaller than an array lies inside one.
@@ -129,11 +131,11 @@ impl Default for Mappings {
     fn default() -> Self {
         let nowhere = |_| Reach { low: AtomicUsize::new(usize::MAX), high: AtomicUsize::new(0) };
         let facts = Facts { state: AtomicUsize::new(WHOLE), reaches: std::array::from_fn(nowhere) };
-        let readers = Arc::new(Readers::default());
+        let sharers = Arc::new(Sharers::default());
         let part = |number| {
             // The whole's changes are none of the first part's.
             let table = Table::numbered(if number == 0 { PARTS } else { number });
-            Part(ReadMostly::new(Rank::table(number as u8), Arc::clone(&readers), table))
+            Part(ReadMostly::new(Rank::table(number as u8), Arc::clone(&sharers), table))
         };
         // Made there: all of them are much for the stack of a model checker.
         let parts: Box<[Part]> = (0..PARTS).map(part).collect();
@@ -265,8 +267,53 @@ impl Mappings {
         Some(self.table(LAST)).filter(|_| self.near(range) == 0)
     }
 
-    /// Looks `range` up for `caller`, and what `ask` says of the entry that is found, which does not change meanwhile. Most
-    /// often that writes nothing that others read.
+    /// The same for who changes no more than counts and marks.
+    #[inline(always)]
+    pub fn share_only(&self, range: HostRange, caller: Caller) -> Option<ShareGuard<'_, Table>> {
+        self.share(range, caller, |_, number| !self.others_reach(number, range))
+    }
+
+    /// The table that has to do with `range`, if it `is_enough`.
+    #[inline(always)]
+    fn share(
+        &self,
+        range: HostRange,
+        caller: Caller,
+        is_enough: impl FnOnce(&Table, usize) -> bool,
+    ) -> Option<ShareGuard<'_, Table>> {
+        let state = self.state();
+        if state == WHOLE {
+            return self.share_whole(caller);
+        }
+        if state & !HAS_LAST != 0 {
+            return None;
+        }
+        let number = part(range, range.begin());
+        Some(self.parts[number].0.share(caller.0)).filter(|table| is_enough(table, number))
+    }
+
+    #[inline(always)]
+    fn share_whole(&self, caller: Caller) -> Option<ShareGuard<'_, Table>> {
+        let table = self.parts[0].0.try_share(caller.0).filter(|_| self.is_whole());
+        if table.is_none() {
+            self.divide();
+        }
+        table
+    }
+
+    /// Whether another part than `number`, which is locked or shared, may hold anything that has to do with `range`.
+    #[inline(always)]
+    fn others_reach(&self, number: usize, range: HostRange) -> bool {
+        if number == LAST { self.near(range) != 0 } else { self.last_reaches(range.begin()) }
+    }
+
+    /// Whether a look-up finds in that part what it has to find.
+    #[inline(always)]
+    fn is_enough(&self, table: &Table, number: usize, range: HostRange) -> bool {
+        !self.others_reach(number, range) || table.begins_with(range)
+    }
+
+    /// Looks `range` up for `caller`, and what `ask` says of the entry that is found, which stays in its table meanwhile.
     #[inline(always)]
     pub fn look_up<A>(
         &self,
@@ -275,15 +322,15 @@ impl Mappings {
         caller: Caller,
         ask: impl FnOnce(&Arc<Entry>) -> A,
     ) -> (Overlap, Option<A>) {
-        if let Some(table) = self.read(range, caller) {
+        if let Some(table) = self.share(range, caller, |table, number| self.is_enough(table, number, range)) {
             let (overlap, found) = table.look_up(range, extended);
             return (overlap, found.map(ask));
         }
-        self.look_up_locked(range, extended, ask)
+        self.look_up_in_several(range, extended, ask)
     }
 
     #[inline(never)]
-    fn look_up_locked<A>(
+    fn look_up_in_several<A>(
         &self,
         range: HostRange,
         extended: bool,
@@ -291,34 +338,12 @@ impl Mappings {
     ) -> (Overlap, Option<A>) {
         let locked = self.lock(range);
         let (overlap, found) = either!(&locked, tables => tables.look_up(range, extended));
-        let answer = (overlap, found.map(ask));
-        if let Locked::One(table) = locked {
-            table.end_of_reader();
-        }
-        answer
+        (overlap, found.map(ask))
     }
 
-    /// The table that alone answers what is asked of `range`, if it may be read without its lock.
-    #[inline(always)]
-    fn read(&self, range: HostRange, caller: Caller) -> Option<ReadGuard<'_, Table>> {
-        let whole = self.is_whole();
-        let number = if whole { 0 } else { part(range, range.begin()) };
-        let table = self.parts[number].0.read(caller.0)?;
-        // As for who locks it: while it is read, nothing in it changes.
-        let is_alone = if whole { self.is_whole() } else { self.is_alone(&table, number, range) };
-        is_alone.then_some(table)
-    }
-
-    /// Whether the part `number`, which is locked or read, holds all that has to do with `range`, or what comes first.
-    #[inline(always)]
-    fn is_alone(&self, table: &Table, number: usize, range: HostRange) -> bool {
-        table.begins_with(range)
-            || if number == LAST { self.near(range) == 0 } else { !self.last_reaches(range.begin()) }
-    }
-
-    /// As [`Tables::begin`], whatever has to be locked.
+    /// As [`SharedTables::begin`], whatever has to be locked.
     pub fn begin(&self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
-        either!(self.lock(request.range), mut tables => tables.begin(request, caller, uses))
+        either!(self.lock(request.range), tables => tables.begin(request, caller, uses))
     }
 
     /// As [`Tables::insert`], and then has `lock` lock the entry, before others can find it.
@@ -424,7 +449,7 @@ impl Mappings {
         }
         let number = part(range, range.begin());
         let own = self.table(number);
-        if self.is_alone(&own, number, range) {
+        if self.is_enough(&own, number, range) {
             return Locked::One(own);
         }
         drop(own);
@@ -613,7 +638,11 @@ impl<G: DerefMut<Target = Table>> Several<G> {
     }
 }
 
-impl<G: DerefMut<Target = Table>> Tables for Several<G> {
+impl<G: DerefMut<Target = Table>> SharedTables for Several<G> {
+    fn has_others(&self) -> bool {
+        false
+    }
+
     fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
         let nearest = |extended| {
             let found = self.tables().map(|part| part.look_up(range, extended));
@@ -636,7 +665,9 @@ impl<G: DerefMut<Target = Table>> Tables for Several<G> {
     fn changes(&self) -> Changes {
         Changes::OF_SEVERAL
     }
+}
 
+impl<G: DerefMut<Target = Table>> Tables for Several<G> {
     fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table {
         self.locked(if self.whole { 0 } else { part(range, base) })
     }
@@ -721,15 +752,15 @@ mod tests {
     }
 
     fn begin(mappings: &Mappings, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
-        match mappings.only(request.range) {
-            Some(mut table) => table.begin(request, caller, uses),
+        match mappings.share_only(request.range, caller) {
+            Some(table) => table.begin(request, caller, uses),
             None => mappings.begin(request, caller, uses),
         }
     }
 
     fn end(mappings: &Mappings, request: &EndRequest, caller: Caller, uses: &mut Uses) -> (Overlap, End) {
-        match mappings.only(request.range) {
-            Some(mut table) if !request.force_delete => table.end(request, caller, Some(uses)),
+        match mappings.share_only(request.range, caller) {
+            Some(table) if !request.force_delete => table.count_end(request, caller, Some(uses)),
             table => {
                 drop(table);
                 mappings.end(request, caller, Some(uses))
@@ -813,7 +844,13 @@ mod tests {
                         prop_assert_eq!(detached(taken), detached(table.take_detached(step.caller())));
                     }
                     // LLVM refuses an association of nothing.
-                    _ if step.size == 0 => {}
+                    _ if step.size == 0 => {
+                        let [extended, ..] = step.flags;
+                        let shown = |entry: &Arc<Entry>| format!("{entry:?}");
+                        let answer = mappings.look_up(range, extended, step.caller(), shown);
+                        let (overlap, expected) = table.look_up(range, extended);
+                        prop_assert_eq!(answer, (overlap, expected.map(shown)), "{:?}", step);
+                    }
                     _ => {
                         let answer = format!("{:?}", mappings.associate(range, 0x2000));
                         prop_assert_eq!(answer, format!("{:?}", table.associate(range, 0x2000)), "{:?}", step);

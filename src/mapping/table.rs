@@ -10,7 +10,7 @@ use super::lookup::{HostRange, Overlap};
 use super::ordered::Ordered;
 use super::uses::{Use, Uses};
 use crate::rules::{Rule, broken};
-use crate::sync::Arc;
+use crate::sync::{Arc, ShareGuard};
 use std::fmt;
 
 /// A map clause on entry to a region, as `getTargetPointer` gets it.
@@ -408,10 +408,14 @@ impl Table {
     }
 }
 
-/// One table, or several that are one to whoever asks. No two entries of them overlap. All of them are locked.
+/// What may be asked of one table, or of several that are one to whoever asks: by several at a time, if the table is shared.
+/// No two entries of them overlap.
 ///
-/// An entry's counts and marks change only while the table is locked that it is in, or was.
-pub trait Tables: Sized {
+/// An entry's counts and marks change only while the table is locked that it is in, or was; or while it is shared, one after
+/// another.
+pub trait SharedTables: Sized {
+    /// Whether others may ask the same table at the same time.
+    fn has_others(&self) -> bool;
     /// As [`Table::look_up`].
     fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>);
     /// The entry that begins exactly at `host_begin`.
@@ -420,25 +424,35 @@ pub trait Tables: Sized {
     fn is_free(&self, range: HostRange) -> bool;
     /// How often they have changed.
     fn changes(&self) -> Changes;
-    /// Where a mapping of `range`, a section of what begins at `base`, has to be added.
-    fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table;
-    /// Where an entry is or was, if that is one of these.
-    fn table_of(&mut self, entry: &Entry) -> Option<&mut Table>;
-    /// All of them.
-    fn each(&mut self) -> impl Iterator<Item = &mut Table>;
+    /// Nobody else changes the counts or the mark of an entry from now on.
+    #[inline(always)]
+    fn start_counting(&self, entry: &Entry) {
+        if self.has_others() {
+            entry.start_counting();
+        }
+    }
+
+    /// Up to now.
+    #[inline(always)]
+    fn end_counting(&self, entry: &Entry) {
+        if self.has_others() {
+            entry.end_counting();
+        }
+    }
 
     /// Looks a map clause up and counts it: what `getTargetPointer` does before any transfer.
     ///
     /// Zero-length sections match extended ranges here. The overlap is returned for the log. A mapping that another
     /// caller is leaving is taken over: the one count that is left becomes this call's, and nothing is copied in.
     #[inline(always)]
-    fn begin(&mut self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
+    fn begin(&self, request: &BeginRequest, caller: Caller, uses: &mut Uses) -> (Overlap, Begin) {
         let range = request.range;
         let (overlap, entry) = self.look_up(range, true);
         let answer = match entry {
             Some(entry) if overlap == Overlap::Inside || request.implicit => {
-                let mut counts = entry.counts();
                 let used = uses.of(entry);
+                self.start_counting(entry);
+                let mut counts = entry.counts();
                 let is_new = if request.update {
                     used.count(request.kind, false);
                     let left = entry.leaving().is_some_and(|other| other != caller);
@@ -456,6 +470,7 @@ pub trait Tables: Sized {
                     // A member is as new as this call found its struct.
                     used.made.unwrap_or(counts.total().0 == 1)
                 };
+                self.end_counting(entry);
                 Begin::Exists { counts, is_new }
             }
             Some(entry) => Begin::Extension { host_begin: entry.host_begin(), size: entry.size() },
@@ -471,20 +486,17 @@ pub trait Tables: Sized {
         (overlap, answer)
     }
 
-    /// Looks a section up on exit and counts it out: what `getTgtPtrBegin` does.
-    ///
-    /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
-    /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
-    /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
-    /// others may have taken them out of the table, and made new ones there.
+    /// As [`Tables::end`], but a `delete` leaves the entry in the table.
     #[inline(always)]
-    fn end(&mut self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
+    fn count_end(&self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
         let launched = uses.as_ref().is_some_and(|uses| uses.launched);
         let (overlap, found) = find_on_exit(self, request, caller, uses);
         let (entry, counted) = match found {
             OnExit::Own(used) => (None, self.end_of_own(request, caller, used, launched)),
             OnExit::Other(entry) => {
-                let counted = count_out(self, &entry, request, caller);
+                self.start_counting(&entry);
+                let counted = count_out(&entry, request, caller);
+                self.end_counting(&entry);
                 (Some(entry), counted)
             }
             OnExit::Nothing => return (overlap, if request.unified { End::Host } else { End::Nothing }),
@@ -494,16 +506,47 @@ pub trait Tables: Sized {
 
     /// The same for what the call has counted.
     #[inline(always)]
-    fn end_of_own(&mut self, request: &EndRequest, caller: Caller, used: &mut Use, launched: bool) -> CountedOut {
+    fn end_of_own(&self, request: &EndRequest, caller: Caller, used: &mut Use, launched: bool) -> CountedOut {
+        self.start_counting(&used.entry);
         Table::give_back_what_was_taken(used, caller);
-        if used.settled.is_some() && request.update {
+        let counted = if used.settled.is_some() && request.update {
             Table::settled(used, caller)
         } else if launched && !request.update {
             Table::settle(used, caller)
         } else {
             used.counted -= u32::from(request.update);
-            count_out(self, &used.entry, request, caller)
+            count_out(&used.entry, request, caller)
+        };
+        self.end_counting(&used.entry);
+        counted
+    }
+}
+
+/// What changes one table, or several that are one to whoever asks. All of them are locked.
+pub trait Tables: SharedTables {
+    /// Where a mapping of `range`, a section of what begins at `base`, has to be added.
+    fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table;
+    /// Where an entry is or was, if that is one of these.
+    fn table_of(&mut self, entry: &Entry) -> Option<&mut Table>;
+    /// All of them.
+    fn each(&mut self) -> impl Iterator<Item = &mut Table>;
+
+    /// Looks a section up on exit and counts it out: what `getTgtPtrBegin` does.
+    ///
+    /// The last user leaves the count at one, marks the entry as left, and calls [`release`](Self::release) once its
+    /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
+    /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
+    /// others may have taken them out of the table, and made new ones there.
+    fn end(&mut self, request: &EndRequest, caller: Caller, mut uses: Option<&mut Uses>) -> (Overlap, End) {
+        let answer = self.count_end(request, caller, uses.as_deref_mut());
+        if let End::Found(other, CountedOut { action: CountAction::ResetDeferred, .. }) = &answer.1
+            && let Some(entry) = other.as_ref().or_else(|| uses.as_ref().map(|uses| uses.newest()))
+            && !broken(Rule::DeleteDetaches)
+            && self.remove(entry)
+        {
+            self.table_of(entry).expect("it was there").detach(caller, Arc::clone(entry));
         }
+        answer
     }
 
     /// Adds the entry that [`Begin::Create`] asked for, now that the device has memory for it, and makes it the newest
@@ -626,7 +669,7 @@ pub trait Tables: Sized {
 /// Finds what a look-up on exit means. If the call has counted it, it becomes the newest of its uses.
 #[inline(always)]
 fn find_on_exit<'u>(
-    tables: &impl Tables,
+    tables: &impl SharedTables,
     request: &EndRequest,
     caller: Caller,
     uses: Option<&'u mut Uses>,
@@ -647,7 +690,7 @@ fn find_on_exit<'u>(
 /// As [`find_on_exit`], for what is not found at once.
 #[inline(never)]
 fn find_more_on_exit<'u>(
-    tables: &impl Tables,
+    tables: &impl SharedTables,
     request: EndRequest,
     caller: Caller,
     uses: &'u mut Uses,
@@ -672,7 +715,7 @@ fn find_more_on_exit<'u>(
 
 /// The plain way out, and a look-up that does not count.
 #[inline(always)]
-fn count_out(tables: &mut impl Tables, entry: &Arc<Entry>, request: &EndRequest, caller: Caller) -> CountedOut {
+fn count_out(entry: &Entry, request: &EndRequest, caller: Caller) -> CountedOut {
     let kind = request.kind;
     let left_by_another = entry.leaving().is_some_and(|other| other != caller);
     let mut counts = entry.counts();
@@ -694,13 +737,15 @@ fn count_out(tables: &mut impl Tables, entry: &Arc<Entry>, request: &EndRequest,
     if last {
         entry.set_leaving(Some(caller));
     }
-    if last && request.force_delete && !broken(Rule::DeleteDetaches) && tables.remove(entry) {
-        tables.table_of(entry).expect("it was there").detach(caller, Arc::clone(entry));
-    }
     CountedOut { last, action, counts }
 }
 
-impl Tables for Table {
+impl SharedTables for Table {
+    #[inline(always)]
+    fn has_others(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
         self.look_up(range, extended)
@@ -719,7 +764,34 @@ impl Tables for Table {
     fn changes(&self) -> Changes {
         Changes(self.changes)
     }
+}
 
+impl SharedTables for ShareGuard<'_, Table> {
+    #[inline(always)]
+    fn has_others(&self) -> bool {
+        self.has_others()
+    }
+
+    #[inline(always)]
+    fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>) {
+        (**self).look_up(range, extended)
+    }
+
+    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
+        (**self).exact(host_begin)
+    }
+
+    fn is_free(&self, range: HostRange) -> bool {
+        (**self).is_free(range)
+    }
+
+    #[inline(always)]
+    fn changes(&self) -> Changes {
+        SharedTables::changes(&**self)
+    }
+}
+
+impl Tables for Table {
     fn table_for(&mut self, _range: HostRange, _base: usize) -> &mut Table {
         self
     }

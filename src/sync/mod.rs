@@ -22,7 +22,7 @@ use std::arch::asm;
 
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
-pub use read_mostly::{ReadGuard, ReadMostly, Readers, WriteGuard};
+pub use read_mostly::{ReadMostly, ShareGuard, Sharers, WriteGuard};
 // What statics and numbers need: no protocol hangs on them, and a model checker leaves them alone.
 /// A lock that a model checker leaves alone, because no protocol hangs on it. Nothing else is locked while it is held.
 pub use parking_lot::Mutex as Unmodelled;
@@ -42,6 +42,20 @@ use loom::thread::yield_now;
 use shuttle::thread::yield_now;
 #[cfg(not(model))]
 use std::thread::yield_now;
+
+/// Waits for what another thread does within a few steps, unless it does not run.
+#[cold]
+pub fn wait_until(mut is_done: impl FnMut() -> bool) {
+    let mut asked = 0;
+    while !is_done() {
+        asked += 1;
+        if cfg!(model) || asked > 100 {
+            yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
 
 /// What a thread has of its own: all zero at its start, and never dropped, as device destructors run when other
 /// thread-locals may be gone.

@@ -1,53 +1,51 @@
-//! A lock around what may be read far more often than written: while nobody writes, who reads takes no lock.
+//! A lock around what is shared far more often than changed: while nobody changes it, who shares it takes no lock.
 //!
-//! A reader says in a place of its own, which is in nobody else's cache, that it reads, and then asks whether readers may
-//! still come. Who wants to write takes the lock, says that they may not, and waits for those who have said that they
-//! read. So readers slow each other down no more than the memory does that they read.
+//! A sharer says in a place of its own, which is in nobody else's cache, what it shares, and then asks whether sharers may
+//! still come. Who wants to change the value takes the lock, says that they may not, and waits for those who have said so.
+//! So sharers slow each other down no more than by what they write themselves.
 //!
-//! Where many write, readers take the lock, too. They may come without it once so many have done so that the way of the
-//! next writer through all places is cheap for each of them. This is what Dice and Kogan, *BRAVO: Biased Locking for
-//! Reader-Writer Locks* (2019) describe.
+//! Where many change the value, sharers take the lock, too. They may come without it once so many have come one after another
+//! that the way through all places, which somebody has to go who changes the value next, is cheap for each of them. This is
+//! what Dice and Kogan, *BRAVO: Biased Locking for Reader-Writer Locks* (2019) describe.
 
 use super::cell::{ConstPtr, MutPtr, UnsafeCell};
 use super::mutex::{Guard, Mutex};
 use super::rank::{self, Rank};
-use super::{Arc, AtomicBool, AtomicUsize, Counter, Counter32, Ordering, fence, yield_now};
+use super::{Arc, AtomicBool, AtomicUsize, Counter, Counter32, Ordering, fence, wait_until};
 use crate::rules::{Rule, broken};
 use std::ops::{Deref, DerefMut};
 
-/// Places for readers. Of those who share one, one reads in it at a time, and the others take the lock.
+/// Places for sharers. Threads that have the same one use it one at a time, and the others take the lock.
 const PLACES: usize = if cfg!(model) { 8 } else { 64 };
-/// Readers that take the lock before readers may come without it.
+/// Sharers that take the lock, with nobody between them who changes the value, before others may come without it.
 const ENOUGH: u32 = if cfg!(model) { 1 } else { 64 };
-/// How often a writer asks for a reader's end before it lets other threads run.
-const PATIENCE: u32 = if cfg!(model) { 0 } else { 100 };
 
-/// Where threads say what they read.
+/// Where threads say what they share.
 #[derive(Debug)]
-pub struct Readers {
+pub struct Sharers {
     places: Box<[Place; PLACES]>,
-    /// A bit for each place where somebody has ever read.
+    /// A bit for each place that has ever been used.
     used: Counter,
 }
 
-/// What a thread reads: the address of a [`ReadMostly`], or 0.
+/// What a thread shares: the address of a [`ReadMostly`], or 0.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Place(AtomicUsize);
 
-impl Default for Readers {
+impl Default for Sharers {
     fn default() -> Self {
         Self { places: Box::new(std::array::from_fn(|_| Place::default())), used: Counter::new(0) }
     }
 }
 
-impl Readers {
+impl Sharers {
     /// The place of thread `number`, which few others share.
     #[inline]
     fn place(&self, number: u64) -> &Place {
         let at = number as usize % PLACES;
         if self.used.load(Ordering::Relaxed) & 1 << at == 0 {
-            // In one order with what is done there, and with a writer's fence.
+            // In one order with what is done there, and with the fence of who changes the value.
             self.used.fetch_or(1 << at, Ordering::SeqCst);
         }
         &self.places[at]
@@ -59,43 +57,43 @@ impl Readers {
     }
 }
 
-/// A value that one thread writes at a time, and any number read.
+/// A value that one thread changes at a time, and any number share.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ReadMostly<T> {
-    /// Readers may come without the lock.
+    /// Sharers may come without the lock. Changes under the lock.
     open: AtomicBool,
-    /// Readers that have taken the lock since that was so last.
+    /// Sharers that have taken the lock since somebody has changed the value or that was so last.
     came: Counter32,
     lock: Mutex<()>,
-    readers: Arc<Readers>,
+    sharers: Arc<Sharers>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: several threads read the value, for which it is `Sync`; one at a time writes it, for which it is `Send`, as the
+// SAFETY: several threads share the value, for which it is `Sync`; one at a time changes it, for which it is `Send`, as the
 // lock and the places see to.
 unsafe impl<T: Send + Sync> Sync for ReadMostly<T> {}
 
 impl<T> ReadMostly<T> {
-    /// A free lock of `rank` around `value`, whose readers have places in `readers`.
-    pub fn new(rank: Rank, readers: Arc<Readers>, value: T) -> Self {
+    /// A free lock of `rank` around `value`, whose sharers have places in `sharers`.
+    pub fn new(rank: Rank, sharers: Arc<Sharers>, value: T) -> Self {
         Self {
             open: AtomicBool::new(false),
             came: Counter32::new(0),
             lock: Mutex::new(rank, ()),
-            readers,
+            sharers,
             value: UnsafeCell::new(value),
         }
     }
 
-    /// Waits until the lock is free and nobody reads, and takes it.
+    /// Waits until the lock is free and nobody shares the value, and takes it.
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> WriteGuard<'_, T> {
         self.locked(self.lock.lock())
     }
 
-    /// Takes the lock if nobody has it, once nobody reads.
+    /// Takes the lock if nobody has it, once nobody shares the value.
     #[track_caller]
     #[inline]
     pub fn try_lock(&self) -> Option<WriteGuard<'_, T>> {
@@ -117,40 +115,82 @@ impl<T> ReadMostly<T> {
         }
     }
 
-    /// Lets thread `number` read without the lock, if readers may come so.
+    /// Lets thread `number` share the value: without the lock if that may be, else once it is free.
     #[track_caller]
     #[inline]
-    pub fn read(&self, number: u64) -> Option<ReadGuard<'_, T>> {
+    pub fn share(&self, number: u64) -> ShareGuard<'_, T> {
+        self.share_open(number).unwrap_or_else(|| self.share_locked(self.lock.lock()))
+    }
+
+    /// The same, unless somebody has the lock and it is needed.
+    #[track_caller]
+    #[inline]
+    pub fn try_share(&self, number: u64) -> Option<ShareGuard<'_, T>> {
+        self.share_open(number).or_else(|| self.lock.try_lock().map(|lock| self.share_locked(lock)))
+    }
+
+    #[track_caller]
+    #[inline]
+    fn share_open(&self, number: u64) -> Option<ShareGuard<'_, T>> {
         if !self.open.load(Ordering::Relaxed) {
             return None;
         }
-        let reading = Reading::begin(self.readers.place(number), self.address(), self.lock.rank())?;
-        // A writer that the reader does not see here sees the reader.
-        self.open.load(Ordering::SeqCst).then(|| ReadGuard { value: self.value.get(), _reading: reading })
+        let place = self.sharers.place(number);
+        place.0.compare_exchange(0, self.address(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        if cfg!(feature = "loom") {
+            // To loom only fences are of one order.
+            fence(Ordering::SeqCst);
+        }
+        // Who changes the value and is not seen here sees the place.
+        if !self.open.load(Ordering::SeqCst) {
+            place.0.store(0, Ordering::Release);
+            return None;
+        }
+        rank::take(self.lock.rank(), true);
+        Some(ShareGuard {
+            of: self,
+            place: Some(place),
+            #[cfg(model)]
+            value: Some(self.value.get()),
+            #[cfg(model)]
+            _lock: None,
+        })
+    }
+
+    #[inline]
+    fn share_locked<'m>(&'m self, lock: Guard<'m, ()>) -> ShareGuard<'m, T> {
+        // Let go by the guard's end.
+        #[cfg(not(model))]
+        std::mem::forget(lock);
+        ShareGuard {
+            of: self,
+            place: None,
+            #[cfg(model)]
+            value: Some(self.value.get()),
+            #[cfg(model)]
+            _lock: Some(lock),
+        }
     }
 
     fn address(&self) -> usize {
         (&raw const *self).addr()
     }
 
-    /// No reader comes without the lock, which is held, and none that has come is still there.
+    /// No sharer comes without the lock, which is held, and none that has come is still there.
     #[inline]
     fn close(&self) {
+        self.came.store(0, Ordering::Relaxed);
         if self.open.load(Ordering::Relaxed) {
-            self.send_readers_away();
+            self.send_sharers_away();
         }
     }
 
     #[cold]
-    fn send_readers_away(&self) {
+    fn send_sharers_away(&self) {
         self.open.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let mut asked = 0;
-        for place in self.readers.used() {
-            while place.0.load(Ordering::Acquire) == self.address() && !broken(Rule::WriteAfterReaders) {
-                asked += 1;
-                if asked > PATIENCE { yield_now() } else { std::hint::spin_loop() }
-            }
+        for place in self.sharers.used() {
+            wait_until(|| place.0.load(Ordering::Acquire) != self.address() || broken(Rule::ChangeAfterSharers));
         }
     }
 }
@@ -183,57 +223,76 @@ impl<T> ReadMostly<T> {
     /// time.
     pub unsafe fn assume_locked(&self) -> impl DerefMut<Target = T> {
         let value = self.value.get_mut();
-        // SAFETY: by this function's contract nobody else has the lock, nor this thread another result; no reader is there.
+        // SAFETY: by this function's contract nobody else has the lock, nor this thread another result; nobody shares the value.
         unsafe { value.deref() }
     }
 }
 
-/// What one thread says in its place, from `begin` to its end.
-struct Reading<'m> {
-    place: &'m Place,
-    rank: Rank,
+/// A share in the value; dropping it ends that.
+pub struct ShareGuard<'m, T> {
+    of: &'m ReadMostly<T>,
+    /// Where it is said; without that the lock is held.
+    place: Option<&'m Place>,
+    #[cfg(model)]
+    value: Option<ConstPtr<T>>,
+    #[cfg(model)]
+    _lock: Option<Guard<'m, ()>>,
 }
 
-impl<'m> Reading<'m> {
-    #[track_caller]
-    #[inline]
-    fn begin(place: &'m Place, address: usize, rank: Rank) -> Option<Self> {
-        place.0.compare_exchange(0, address, Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        rank::take(rank, true);
-        if cfg!(feature = "loom") {
-            // To loom only fences are of one order.
-            fence(Ordering::SeqCst);
-        }
-        Some(Self { place, rank })
+impl<T> ShareGuard<'_, T> {
+    /// Whether others may share the value, too.
+    #[inline(always)]
+    pub fn has_others(&self) -> bool {
+        self.place.is_some() || self.of.open.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(model))]
+    #[inline(always)]
+    fn value(&self) -> ConstPtr<T> {
+        self.of.value.get()
+    }
+
+    #[cfg(model)]
+    fn value(&self) -> &ConstPtr<T> {
+        self.value.as_ref().expect("taken at the end")
     }
 }
 
-impl Drop for Reading<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.place.0.store(0, Ordering::Release);
-        rank::drop(self.rank);
-    }
-}
-
-/// Reads without the lock; dropping it ends that.
-pub struct ReadGuard<'m, T> {
-    // Dropped in this order.
-    value: ConstPtr<T>,
-    _reading: Reading<'m>,
-}
-
-impl<T> Deref for ReadGuard<'_, T> {
+impl<T> Deref for ShareGuard<'_, T> {
     type Target = T;
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the value lives as long as the place is borrowed from beside it, and who wants to write waits for this guard's end.
-        unsafe { self.value.deref() }
+        // SAFETY: who wants to change the value waits for this guard's end, and the guard is borrowed.
+        unsafe { self.value().deref() }
+    }
+}
+
+impl<T> Drop for ShareGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(feature = "loom")]
+        drop(self.value.take());
+        if let Some(place) = self.place {
+            place.0.store(0, Ordering::Release);
+            return rank::drop(self.of.lock.rank());
+        }
+        let came = self.of.came.load(Ordering::Relaxed) + 1;
+        if came < ENOUGH {
+            self.of.came.store(came, Ordering::Relaxed);
+        } else {
+            self.of.open.store(true, Ordering::Release);
+        }
+        // SAFETY: `ReadMostly::share_locked` was given the lock of this thread, and nothing of the value is borrowed any more.
+        #[cfg(not(model))]
+        unsafe {
+            self.of.lock.unlock_raw();
+        }
     }
 }
 
 /// The held lock; dropping it lets go. One word, but for a model checker, which has to see what is used how long.
 pub struct WriteGuard<'m, T> {
+    #[cfg_attr(model, expect(dead_code, reason = "the lock goes with its own guard"))]
     of: &'m ReadMostly<T>,
     // Dropped in this order.
     #[cfg(model)]
@@ -243,19 +302,6 @@ pub struct WriteGuard<'m, T> {
 }
 
 impl<T> WriteGuard<'_, T> {
-    /// Lets go after a reader that took the lock: the next one may come without it.
-    #[inline]
-    pub fn end_of_reader(self) {
-        #[cfg(feature = "loom")]
-        drop(self.value);
-        let came = self.of.came.load(Ordering::Relaxed) + 1;
-        let enough = came == ENOUGH;
-        self.of.came.store(if enough { 0 } else { came }, Ordering::Relaxed);
-        if enough {
-            self.of.open.store(true, Ordering::Release);
-        }
-    }
-
     #[cfg(not(model))]
     #[inline(always)]
     fn value(&self) -> MutPtr<T> {
@@ -281,7 +327,7 @@ impl<T> Deref for WriteGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held, nobody reads, and the guard is borrowed.
+        // SAFETY: the lock is held, nobody shares the value, and the guard is borrowed.
         unsafe { self.value().deref() }
     }
 }
@@ -289,7 +335,7 @@ impl<T> Deref for WriteGuard<'_, T> {
 impl<T> DerefMut for WriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the lock is held, nobody reads, and the guard is borrowed for this alone.
+        // SAFETY: the lock is held, nobody shares the value, and the guard is borrowed for this alone.
         unsafe { self.value().deref() }
     }
 }
@@ -305,22 +351,28 @@ mod tests {
 
     fn open(pair: &ReadMostly<[u64; 2]>) {
         for _ in 0..ENOUGH {
-            assert!(pair.read(1).is_none(), "too few have come");
-            pair.lock().end_of_reader();
+            assert!(!pair.share(1).has_others(), "too few have come");
         }
+        assert!(pair.share(1).has_others());
     }
 
     #[test]
-    fn readers_come_without_the_lock_until_somebody_writes() {
+    fn sharers_come_without_the_lock_until_somebody_changes_the_value() {
         let pair = pair();
         open(&pair);
-        {
-            let reading = pair.read(1).expect("nobody writes");
-            let another = std::thread::scope(|scope| scope.spawn(|| pair.read(2).map(|pair| *pair)).join());
-            assert_eq!(another.expect("it does not panic"), Some(*reading));
-            assert!(pair.read(1 + PLACES as u64).is_none(), "somebody reads in this place");
-            assert_eq!(pair.readers.used().count(), 2);
-        }
+        let first = pair.share(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let second = pair.share(2);
+                assert!(second.place.is_some() && *second == [0, 0]);
+            });
+            scope.spawn(|| {
+                let third = pair.share(1 + PLACES as u64);
+                assert!(third.place.is_none() && third.has_others(), "its place is in use");
+            });
+        });
+        drop(first);
+        assert_eq!(pair.sharers.used().count(), 2);
         pair.lock()[0] = 1;
         open(&pair);
         *pair.try_lock().expect("it is free") = [2, 2];
@@ -328,14 +380,14 @@ mod tests {
         pair.lock_raw();
         // SAFETY: locked just above, by this thread, and this is the only access.
         *unsafe { pair.assume_locked() } = [3, 3];
-        assert!(pair.read(1).is_none() && pair.try_lock().is_none());
+        assert!(pair.try_share(1).is_none() && pair.try_lock().is_none());
         // SAFETY: locked above, and the access has ended.
         unsafe { pair.unlock_raw() };
-        assert_eq!(*pair.lock(), [3, 3]);
+        assert_eq!(*pair.try_share(1).expect("it is free"), [3, 3]);
     }
 
     #[test]
-    fn writers_and_readers_exclude_each_other() {
+    fn changes_and_shares_exclude_each_other() {
         const THREADS: u64 = 4;
         let (pair, start) = (pair(), Barrier::new(THREADS as usize));
         std::thread::scope(|scope| {
@@ -348,12 +400,9 @@ mod tests {
                             let mut pair = pair.lock();
                             pair[0] += 1;
                             pair[1] += 1;
-                        } else if let Some(pair) = pair.read(number) {
-                            assert_eq!(pair[0], pair[1]);
                         } else {
-                            let pair = pair.lock();
+                            let pair = pair.share(number);
                             assert_eq!(pair[0], pair[1]);
-                            pair.end_of_reader();
                         }
                     }
                 });
@@ -365,10 +414,10 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "mapping table lock at")]
-    fn a_reader_must_not_lock_what_it_reads() {
+    fn a_sharer_must_not_lock_what_it_shares() {
         let pair = pair();
         open(&pair);
-        let _reading = pair.read(1).expect("nobody writes");
-        let _writing = pair.lock();
+        let _share = pair.share(1);
+        let _lock = pair.lock();
     }
 }

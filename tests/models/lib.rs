@@ -235,36 +235,35 @@ mod loom_tests {
         assert!(noticed.is_err(), "nobody notices that it is not said before");
     }
 
-    /// One thread writes twice while another one reads without the lock, if it may.
-    fn write_beside_a_reader() {
+    /// One thread changes a value twice while another one shares it, without the lock if it may.
+    fn change_beside_a_sharer() {
         loom::model(|| {
             let pair = Arc::new(ReadMostly::new(Rank::TABLE, Arc::default(), [0, 0]));
-            pair.lock().end_of_reader();
-            let reader = {
+            let share = |pair: &ReadMostly<[_; 2]>, number| {
+                let pair = pair.share(number);
+                assert_eq!(pair[0], pair[1]);
+                pair[0]
+            };
+            share(&pair, 2);
+            let sharer = {
                 let pair = Arc::clone(&pair);
-                spawn(move || {
-                    if let Some(pair) = pair.read(1) {
-                        assert_eq!(pair[0], pair[1]);
-                    }
-                })
+                spawn(move || share(&pair, 1))
             };
             for value in [1, 2] {
-                let mut pair = pair.lock();
-                *pair = [value; 2];
-                pair.end_of_reader();
+                *pair.lock() = [value; 2];
+                assert_eq!(share(&pair, 2), value);
             }
-            reader.join().expect("it does not panic");
-            assert_eq!(pair.read(2).as_deref(), Some(&[2, 2]));
+            sharer.join().expect("it does not panic");
         });
     }
 
     #[test]
-    fn who_writes_waits_for_readers() {
-        write_beside_a_reader();
-        break_rule(Some(Rule::WriteAfterReaders));
-        let noticed = std::panic::catch_unwind(write_beside_a_reader);
+    fn who_changes_a_table_waits_for_sharers() {
+        change_beside_a_sharer();
+        break_rule(Some(Rule::ChangeAfterSharers));
+        let noticed = std::panic::catch_unwind(change_beside_a_sharer);
         break_rule(None);
-        assert!(noticed.is_err(), "nobody notices that readers are not waited for");
+        assert!(noticed.is_err(), "nobody notices that sharers are not waited for");
     }
 
     #[test]
@@ -311,7 +310,7 @@ mod shuttle_tests {
             .chain([(scenarios::ATTACHED_THERE, 3, Search::Random(20 * schedules()))])
             .collect();
         // What the parts of a table do among themselves, and how they are read, has models of its own.
-        let others = [Rule::SayBeforeAsking, Rule::WriteAfterReaders];
+        let others = [Rule::SayBeforeAsking, Rule::ChangeAfterSharers];
         let rules = Rule::ALL.into_iter().filter(|rule| !others.contains(rule)).collect::<Vec<_>>();
         break_each(&rules, &searches);
     }

@@ -437,7 +437,7 @@ fn members_are_as_new_as_the_call_found_their_struct() {
     let member = BeginRequest { update: false, ..clause(110, 8) };
     t.makes(&clause(100, 50), 0x7000, &mut maker);
     t.begin(&clause(100, 50), OTHER, &mut joiner);
-    let mut is_new = |caller, uses: &mut Uses| match t.begin(&member, caller, uses).1 {
+    let is_new = |caller, uses: &mut Uses| match t.begin(&member, caller, uses).1 {
         Begin::Exists { is_new, .. } => is_new,
         other => panic!("{other:?}"),
     };
