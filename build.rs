@@ -25,4 +25,5 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=cpp/thread.cpp");
     println!("cargo:rerun-if-changed=include/omptarget/aliases.h");
+    println!("cargo:rerun-if-changed=include/omptarget/requests.h");
 }

@@ -35,6 +35,11 @@ static_assert(OFFLOAD_SUCCESS == 0 && OFFLOAD_FAIL == -1 && OMP_REQ_UNIFIED_SHAR
               "omptarget-abi has these values");
 static_assert(sizeof(std::atomic<uint32_t>) == 4, "Rust reads the information level in place");
 
+static_assert(offsetof(omprs::BeginRequest, HstPtrBase) == 16 && offsetof(omprs::BeginRequest, HasHoldModifier) == 32 &&
+                  offsetof(omprs::BeginRequest, IsUnified) == 37 &&
+                  offsetof(omprs::EndRequest, UseHoldRefCount) == 16 && offsetof(omprs::EndRequest, IsUnified) == 21,
+              "Rust's requests");
+
 using omprs::Answer;
 using omprs::Found;
 
@@ -225,6 +230,8 @@ PluginManager::PluginManager(bool UseEventsForAtomicTransfers)
 // DeviceTy: mappings
 //===----------------------------------------------------------------------===//
 
+static bool isUnified() { return PM->RTLs.RequiresFlags & OMP_REQ_UNIFIED_SHARED_MEMORY; }
+
 static TargetPointerResultTy result(const Answer &A, const omprs::Device *D) {
   return {{A.found == Found::New, A.found == Found::Host}, ListIterator(A.entry, D, A.counted != nullptr), A.target};
 }
@@ -236,9 +243,9 @@ TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtr
                                                  AsyncInfoTy &AsyncInfo) {
   Answer A;
   omprs::getTargetPointer(*Core,
-                          {HstPtrBegin, HstPtrBase, Size, HstPtrName, PM->RTLs.RequiresFlags, HasFlagTo, HasFlagAlways,
-                           IsImplicit, UpdateRefCount, HasCloseModifier, HasPresentModifier, HasHoldModifier},
-                          AsyncInfo, A);
+                          {HstPtrBegin, Size, HstPtrBase, HstPtrName, HasHoldModifier, IsImplicit, UpdateRefCount,
+                           HasCloseModifier, HasPresentModifier, isUnified()},
+                          HasFlagTo, HasFlagAlways, AsyncInfo, A);
   return result(A, Core);
 }
 
@@ -250,8 +257,10 @@ TargetPointerResultTy DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size, 
                                                bool UseHoldRefCount, bool &IsHostPtr, bool MustContain,
                                                bool ForceDelete) {
   Answer A;
-  omprs::getTgtPtrBegin(
-      *Core, {HstPtrBegin, Size, PM->RTLs.RequiresFlags, UpdateRefCount, UseHoldRefCount, MustContain, ForceDelete}, A);
+  omprs::getTgtPtrBegin(*Core,
+                        {HstPtrBegin, Size, UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete,
+                         /*IsExtended=*/false, isUnified()},
+                        A);
   IsLast = A.found == Found::Last;
   IsHostPtr = A.found == Found::Host;
   return result(A, Core);

@@ -5,7 +5,7 @@ use crate::device::{self, CopyIn, Device, Found, Handle, TargetPointer};
 use crate::mapping::{BeginRequest, CountKind, EndRequest, Event, HostRange};
 use crate::plugin_api::{Done, Plugin};
 use crate::report;
-use omptarget_abi::{OFFLOAD_SUCCESS, REQUIRES_UNIFIED_SHARED_MEMORY, Region};
+use omptarget_abi::{OFFLOAD_SUCCESS, Region};
 use std::ptr::{NonNull, null};
 
 /// The declarations; see the functions of the same names around.
@@ -16,33 +16,6 @@ pub mod ffi {
     struct PluginFunction<'a> {
         name: &'a str,
         address: *const Void,
-    }
-
-    /// The arguments of `getTargetPointer`.
-    struct BeginArguments {
-        hst_ptr_begin: *mut Void,
-        hst_ptr_base: *mut Void,
-        size: i64,
-        hst_ptr_name: *mut Void,
-        requires_flags: i64,
-        has_flag_to: bool,
-        has_flag_always: bool,
-        is_implicit: bool,
-        update_ref_count: bool,
-        has_close_modifier: bool,
-        has_present_modifier: bool,
-        has_hold_modifier: bool,
-    }
-
-    /// The arguments of the long `getTgtPtrBegin`.
-    struct EndArguments {
-        hst_ptr_begin: *mut Void,
-        size: i64,
-        requires_flags: i64,
-        update_ref_count: bool,
-        use_hold_ref_count: bool,
-        must_contain: bool,
-        force_delete: bool,
     }
 
     /// See [`crate::device::Found`].
@@ -78,9 +51,12 @@ pub mod ffi {
 
     unsafe extern "C++" {
         include!("omptarget/aliases.h");
+        include!("omptarget/requests.h");
         type Void = super::Void;
         type AsyncInfo = super::AsyncInfo;
         type Entry = crate::mapping::Entry;
+        type BeginRequest = crate::mapping::BeginRequest;
+        type EndRequest = crate::mapping::EndRequest;
     }
 
     extern "Rust" {
@@ -110,12 +86,14 @@ pub mod ffi {
         #[cxx_name = "getTargetPointer"]
         unsafe fn get_target_pointer(
             device: &Device,
-            arguments: &BeginArguments,
+            request: &BeginRequest,
+            has_flag_to: bool,
+            has_flag_always: bool,
             info: *mut AsyncInfo,
             answer: &mut Answer,
         );
         #[cxx_name = "getTgtPtrBegin"]
-        unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments, answer: &mut Answer);
+        fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: &mut Answer);
         #[cxx_name = "deallocTgtPtr"]
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
@@ -173,7 +151,7 @@ pub mod ffi {
     }
 }
 
-use ffi::{Answer, BeginArguments, EndArguments, Launch, PluginFunction};
+use ffi::{Answer, Launch, PluginFunction};
 
 /// Takes over LLVM's debug and information level.
 ///
@@ -251,44 +229,24 @@ fn to_cxx(pointer: TargetPointer<'_>) -> Answer {
     Answer { target: pointer.target.cast(), entry, counted, found }
 }
 
-const fn is_unified(requires_flags: i64) -> bool {
-    requires_flags & REQUIRES_UNIFIED_SHARED_MEMORY != 0
-}
-
 /// # Safety
 ///
 /// The range and the name are valid as `targetDataBegin` got them from the compiler; `info` is the call's own.
-unsafe fn get_target_pointer(device: &Device, arguments: &BeginArguments, info: *mut AsyncInfo, answer: &mut Answer) {
-    let request = BeginRequest {
-        range: HostRange::new(arguments.hst_ptr_begin.addr(), arguments.size),
-        base: arguments.hst_ptr_base.addr(),
-        name: arguments.hst_ptr_name.addr(),
-        kind: CountKind::from_hold(arguments.has_hold_modifier),
-        implicit: arguments.is_implicit,
-        update: arguments.update_ref_count,
-        close: arguments.has_close_modifier,
-        present: arguments.has_present_modifier,
-        unified: is_unified(arguments.requires_flags),
-    };
-    let copy = CopyIn { to: arguments.has_flag_to, always: arguments.has_flag_always };
+unsafe fn get_target_pointer(
+    device: &Device,
+    request: &BeginRequest,
+    has_flag_to: bool,
+    has_flag_always: bool,
+    info: *mut AsyncInfo,
+    answer: &mut Answer,
+) {
+    let copy = CopyIn { to: has_flag_to, always: has_flag_always };
     // SAFETY: the same contract.
-    unsafe { device.target_pointer(&request, copy, call(info), |pointer| *answer = to_cxx(pointer)) }
+    unsafe { device.target_pointer(request, copy, call(info), |pointer| *answer = to_cxx(pointer)) }
 }
 
-/// # Safety
-///
-/// Sound with any arguments; cxx asks for it because of the pointer.
-unsafe fn get_tgt_ptr_begin(device: &Device, arguments: &EndArguments, answer: &mut Answer) {
-    let request = EndRequest {
-        range: HostRange::new(arguments.hst_ptr_begin.addr(), arguments.size),
-        kind: CountKind::from_hold(arguments.use_hold_ref_count),
-        update: arguments.update_ref_count,
-        must_contain: arguments.must_contain,
-        force_delete: arguments.force_delete,
-        extended: false,
-        unified: is_unified(arguments.requires_flags),
-    };
-    device.target_begin(&request, |pointer| *answer = to_cxx(pointer));
+fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: &mut Answer) {
+    device.target_begin(request, |pointer| *answer = to_cxx(pointer));
 }
 
 /// # Safety

@@ -8,6 +8,7 @@ pub mod device;
 pub mod entry;
 pub mod list;
 
+use crate::mapping::{BeginRequest, EndRequest};
 use cxx::{ExternType, type_id};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -30,6 +31,18 @@ pub struct AsyncInfo(omptarget_abi::AsyncInfo);
 // only.
 unsafe impl ExternType for AsyncInfo {
     type Id = type_id!("omprs::AsyncInfo");
+    type Kind = cxx::kind::Opaque;
+}
+
+// SAFETY: `omprs::BeginRequest` (include/omptarget/requests.h) has the same layout, as both sides check.
+unsafe impl ExternType for BeginRequest {
+    type Id = type_id!("omprs::BeginRequest");
+    type Kind = cxx::kind::Opaque;
+}
+
+// SAFETY: as for the other one.
+unsafe impl ExternType for EndRequest {
+    type Id = type_id!("omprs::EndRequest");
     type Kind = cxx::kind::Opaque;
 }
 

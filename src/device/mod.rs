@@ -650,7 +650,7 @@ impl Device {
                 }
             }
             if request.is_for_address() && !thread.is_in_call() {
-                return self.find_address(*request, thread, answer);
+                return self.find_address(request, thread, answer);
             }
             let extended = request.extended || request.update || thread.is_in_call();
             self.target_begin_otherwise(EndRequest { extended, ..*request }, thread, record, answer)
@@ -661,7 +661,7 @@ impl Device {
     #[inline(never)]
     fn find_address<'d, A>(
         &'d self,
-        request: EndRequest,
+        request: &EndRequest,
         thread: &Thread,
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
@@ -678,7 +678,7 @@ impl Device {
         log_overlap(overlap);
         let Some((target, counts, last)) = found else {
             let nothing = if request.unified { End::Host } else { End::Nothing };
-            return self.on_exit(&request, nothing, thread, None, answer);
+            return self.on_exit(request, nothing, thread, None, answer);
         };
         thread.set_held(null());
         if report::info_is_on(flag::MAPPING_EXISTS) {
@@ -708,25 +708,25 @@ impl Device {
             log_overlap(overlap);
             return self.on_exit(&request, ManuallyDrop::into_inner(end), thread, record, answer);
         }
-        self.target_begin_in_parts(request, thread, record, answer)
+        self.target_begin_in_parts(&request, thread, record, answer)
     }
 
     #[inline(never)]
     fn target_begin_in_parts<'d, A>(
         &'d self,
-        request: EndRequest,
+        request: &EndRequest,
         thread: &Thread,
         mut record: Option<&mut CallRecord>,
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
         let uses = record.as_mut().map(|record| &mut record.uses);
-        let (overlap, end) = self.shared.mappings.end(&request, thread.caller(), uses);
+        let (overlap, end) = self.shared.mappings.end(request, thread.caller(), uses);
         log_overlap(overlap);
-        self.on_exit(&request, end, thread, record, answer)
+        self.on_exit(request, end, thread, record, answer)
     }
 
     #[cold]
-    fn log_exists_on_exit(&self, request: EndRequest, target: usize, counts: RefCounts, action: CountAction) {
+    fn log_exists_on_exit(&self, request: &EndRequest, target: usize, counts: RefCounts, action: CountAction) {
         report::info_line(
             self.shared.plugin.device(),
             format_args!(
@@ -752,7 +752,7 @@ impl Device {
         let found = if last { Found::Last } else { Found::Mapped };
         let pointer = TargetPointer::mapped(found, entry, request.range);
         if report::info_is_on(flag::MAPPING_EXISTS) {
-            self.log_exists_on_exit(*request, pointer.target.addr(), counts, action);
+            self.log_exists_on_exit(request, pointer.target.addr(), counts, action);
         }
         answer(pointer)
     }

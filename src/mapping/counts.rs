@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// Which of the two counts a map clause moves.
+/// Which of the two counts a map clause moves: for C++, whether it is the second one.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountKind {
     /// The standard count of OpenMP.

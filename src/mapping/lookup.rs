@@ -5,6 +5,7 @@
 use super::entry::Entry;
 
 /// A host range as LLVM passes it: an address and a signed number of bytes.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRange {
     begin: usize,

@@ -12,8 +12,12 @@ use super::uses::{Use, Uses};
 use crate::rules::{Rule, broken};
 use crate::sync::{Arc, ShareGuard};
 use std::fmt;
+use std::mem::offset_of;
 
 /// A map clause on entry to a region, as `getTargetPointer` gets it.
+///
+/// C++ writes this and [`EndRequest`], in the layout that include/omptarget/requests.h declares.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BeginRequest {
     /// The section to map.
@@ -35,6 +39,9 @@ pub struct BeginRequest {
     /// The program requires unified shared memory.
     pub unified: bool,
 }
+
+const _: () = assert!(offset_of!(BeginRequest, base) == 16 && offset_of!(BeginRequest, unified) == 37);
+const _: () = assert!(offset_of!(EndRequest, kind) == 16 && offset_of!(EndRequest, unified) == 21);
 
 /// What a map clause on entry asks for.
 #[derive(Debug)]
@@ -80,6 +87,7 @@ impl Changes {
 }
 
 /// A look-up on exit from a region or inside it, as `getTgtPtrBegin` gets it.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EndRequest {
     /// The section.
@@ -684,14 +692,14 @@ fn find_on_exit<'u>(
     if uses.counted_at(range).is_some_and(|used| used.is_counted_out_by(caller)) {
         return (Overlap::Inside, OnExit::Own(uses.newest_mut()));
     }
-    find_more_on_exit(tables, *request, caller, uses)
+    find_more_on_exit(tables, request, caller, uses)
 }
 
 /// As [`find_on_exit`], for what is not found at once.
 #[inline(never)]
 fn find_more_on_exit<'u>(
     tables: &impl SharedTables,
-    request: EndRequest,
+    request: &EndRequest,
     caller: Caller,
     uses: &'u mut Uses,
 ) -> (Overlap, OnExit<'u>) {
