@@ -446,9 +446,10 @@ impl Entry {
     /// [`end_counting`](Self::end_counting). Only the table does that.
     #[inline(always)]
     pub(super) fn start_counting(&self) {
-        let others_count = || self.counting.swap(true, Ordering::Acquire);
+        let others_count =
+            || self.counting.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
         if others_count() && !broken(Rule::CountAlone) {
-            wait_until(|| !self.counting.load(Ordering::Relaxed) && !others_count());
+            wait_until(|| !others_count());
         }
     }
 

@@ -96,8 +96,8 @@ mod loom_tests {
     use super::scenarios::{ADDERS, READERS, Scenario};
     use super::search::{Search, break_each, check};
     use omptarget::mapping::{
-        Association, Begin, BeginRequest, Caller, CountKind, EndRequest, Entry, HostRange, Mappings, Origin, RefCounts,
-        Released, Table, Tables, Uses,
+        Association, Begin, BeginRequest, Caller, CountKind, CountedOut, End, EndRequest, Entry, HostRange, Mappings,
+        Origin, RefCounts, Released, SharedTables, Table, Tables, Uses,
     };
     use omptarget::rules::{Rule, break_rule};
     use omptarget::sync::{ENOUGH_SHARERS, Mutex, Rank, ReadMostly};
@@ -188,8 +188,49 @@ mod loom_tests {
         }
     }
 
-    fn add(mappings: &Mappings, range: HostRange, caller: Caller) {
-        let request = BeginRequest {
+    /// Two threads count the same mapping in and out while they share its table.
+    fn count_beside_a_sharer() {
+        const RANGE: HostRange = HostRange::new(0x9000, 8);
+        let mut model = loom::model::Builder::new();
+        // Of the orders in which one waits for the other to have counted.
+        model.max_branches = 100_000;
+        model.check(|| {
+            let mappings = Arc::new(Mappings::default());
+            add(&mappings, RANGE, Caller(1));
+            for _ in 0..ENOUGH_SHARERS {
+                mappings.look_up(RANGE, false, Caller(1), |_| ());
+            }
+            let count = |mappings: &Mappings, caller| {
+                let mut uses = Uses::default();
+                let share = || mappings.share_only(RANGE, caller).expect("nothing else is mapped");
+                let (_, begun) = share().begin(&entry(RANGE), caller, &mut uses);
+                let (_, ended) = share().count_end(&exit(RANGE), caller, Some(&mut uses));
+                assert!(matches!(begun, Begin::Exists { is_new: false, .. }), "{begun:?}");
+                assert!(matches!(ended, End::Found(None, CountedOut { last: false, .. })), "{ended:?}");
+                assert!(!uses.unpin());
+            };
+            let another = {
+                let mappings = Arc::clone(&mappings);
+                spawn(move || count(&mappings, Caller(2)))
+            };
+            count(&mappings, Caller(1));
+            another.join().expect("it does not panic");
+            let counts = mappings.look_up(RANGE, false, Caller(1), |entry| entry.counts()).1;
+            assert_eq!(counts, Some(RefCounts::first(CountKind::Dynamic, false)));
+        });
+    }
+
+    #[test]
+    fn who_share_a_table_count_one_after_another() {
+        count_beside_a_sharer();
+        break_rule(Some(Rule::CountAlone));
+        let noticed = std::panic::catch_unwind(count_beside_a_sharer);
+        break_rule(None);
+        assert!(noticed.is_err(), "nobody notices that two count at once");
+    }
+
+    fn entry(range: HostRange) -> BeginRequest {
+        BeginRequest {
             range,
             base: range.begin(),
             name: 0,
@@ -199,7 +240,11 @@ mod loom_tests {
             close: false,
             present: false,
             unified: false,
-        };
+        }
+    }
+
+    fn add(mappings: &Mappings, range: HostRange, caller: Caller) {
+        let request = entry(range);
         let mut uses = Uses::default();
         let (_, Begin::Create(seen)) = mappings.begin(&request, caller, &mut uses) else { panic!("nothing is there") };
         let counts = RefCounts::first(CountKind::Dynamic, false);
