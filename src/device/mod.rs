@@ -1133,21 +1133,17 @@ impl Shared {
     /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
     #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
-        let removed = uses.unpin().then(|| self.remove_left_alone(uses));
-        uses.drain(|entry| pin::let_go(&self.plugin, entry));
-        if let Some(removed) = removed {
-            self.give_back_all(removed);
+        if uses.unpin() {
+            return self.finish_left_uses(uses);
         }
+        uses.drain(|entry| pin::let_go(&self.plugin, entry));
     }
 
     #[cold]
-    fn remove_left_alone(&self, uses: &Uses) -> Vec<Arc<Entry>> {
+    fn finish_left_uses(&self, uses: &mut Uses) {
         let remove = |entry: &Arc<Entry>| self.mappings.lock_table_of(entry).remove_left_alone(entry);
-        uses.entries().filter(|entry| entry.is_left_alone()).filter_map(remove).collect()
-    }
-
-    #[cold]
-    fn give_back_all(&self, removed: Vec<Arc<Entry>>) {
+        let removed: Vec<_> = uses.entries().filter(|entry| entry.is_left_alone()).filter_map(remove).collect();
+        uses.drain(|entry| pin::let_go(&self.plugin, entry));
         for entry in removed {
             let size = entry.size() as i64;
             self.give_back(entry, size, call::caller());

@@ -76,9 +76,14 @@ impl Deref for Handle<'_> {
 /// held.
 #[inline(always)]
 pub fn let_go(plugin: &Plugin, entry: Arc<Entry>) {
-    if let Some(mut entry) = Arc::into_inner(entry)
-        && let Some(event) = free(plugin, &mut entry)
-    {
+    if let Some(entry) = Arc::into_inner(entry) {
+        free_with_event(plugin, entry);
+    }
+}
+
+#[cold]
+fn free_with_event(plugin: &Plugin, mut entry: Entry) {
+    if let Some(event) = free(plugin, &mut entry) {
         destroy(plugin, event);
     }
 }

@@ -213,12 +213,8 @@ impl Uses {
         self.near = 0;
         self.begins = 0;
         self.by_begin = None;
-        let give_up = |used: ManuallyDrop<Use>| give_up(ManuallyDrop::into_inner(used).entry);
-        // A short way for the usual case.
-        if self.list.len() == 1 {
-            self.list.pop().into_iter().for_each(give_up);
-        } else {
-            self.list.drain(..).for_each(give_up);
+        for used in self.list.drain(..) {
+            give_up(ManuallyDrop::into_inner(used).entry);
         }
     }
 }
