@@ -17,7 +17,6 @@
 
 #include <cstddef>
 #include <linux/futex.h>
-#include <new>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -70,15 +69,11 @@ void omprs::TableMutex::unlock() { unlockTable(*D); }
 // HostDataToTargetTy
 //===----------------------------------------------------------------------===//
 
-const HostDataToTargetTy &HostDataToTargetTy::none() {
-  // Never destroyed: the runtime is called after static destructors.
-  alignas(HostDataToTargetTy) static char Storage[sizeof(HostDataToTargetTy)];
-  static const HostDataToTargetTy &None = *new (Storage) HostDataToTargetTy();
-  return None;
-}
+// There before anything is run, and never destroyed: the runtime is called after static destructors.
+const HostDataToTargetTy HostDataToTargetTy::None;
 
 const omprs::Entry *HostDataToTargetTy::core() const {
-  return this == &none() ? nullptr : reinterpret_cast<const omprs::Entry *>(this);
+  return this == &None ? nullptr : reinterpret_cast<const omprs::Entry *>(this);
 }
 
 int HostDataToTargetTy::addEventIfNecessary(DeviceTy &Device, AsyncInfoTy &AsyncInfo) const {

@@ -40,7 +40,7 @@ typedef enum kmp_target_offload_kind kmp_target_offload_kind_t;
 /// A mapping of a host range to the device.
 ///
 /// These four members are the head of Rust's `Entry`, in place; the rest is reached by the functions. Objects of this
-/// type are made by Rust alone, but for \ref none.
+/// type are made by Rust alone, but for \ref None.
 struct HostDataToTargetTy {
   const uintptr_t HstPtrBegin;
   const uintptr_t HstPtrEnd;       // one past the last
@@ -52,7 +52,7 @@ struct HostDataToTargetTy {
 
   /// What a handle on nothing points to: all functions on it do nothing and succeed. LLVM uses the entry of a host
   /// pointer so under unified shared memory.
-  static const HostDataToTargetTy &none();
+  static const HostDataToTargetTy None;
 
   /// Records that a copy to the device has been issued. The caller holds the lock.
   int addEventIfNecessary(DeviceTy &Device, AsyncInfoTy &AsyncInfo) const;
@@ -75,9 +75,9 @@ struct HostDataToTargetTy {
   };
 
 private:
-  HostDataToTargetTy() : HstPtrBegin(0), HstPtrEnd(0), HstPtrName(nullptr), TgtPtrBegin(0) {}
+  constexpr HostDataToTargetTy() : HstPtrBegin(0), HstPtrEnd(0), HstPtrName(nullptr), TgtPtrBegin(0) {}
 
-  /// Rust's view of this entry, or null for \ref none.
+  /// Rust's view of this entry, or null for \ref None.
   const omprs::Entry *core() const;
 
   void lock() const;
@@ -95,7 +95,7 @@ public:
     using omprs::EntryHandle::EntryHandle;
 
     const HostDataToTargetTy &operator*() const {
-      return entry() ? *reinterpret_cast<const HostDataToTargetTy *>(entry()) : HostDataToTargetTy::none();
+      return entry() ? *reinterpret_cast<const HostDataToTargetTy *>(entry()) : HostDataToTargetTy::None;
     }
     const HostDataToTargetTy *operator->() const { return &**this; }
     iterator &operator++();
