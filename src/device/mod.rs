@@ -925,7 +925,7 @@ impl Device {
 
     #[inline(always)]
     fn log_submit(&self, host: *mut c_void, target: *mut c_void, size: i64) {
-        self.log_transfer(host, size, |device, host, name| {
+        self.log_transfer(host, size, move |device, host, name| {
             report::info_line(
                 device,
                 format_args!(
@@ -987,7 +987,7 @@ impl Device {
     /// As for [`submit`](Self::submit); the host's range may be written until then.
     #[inline(always)]
     pub unsafe fn retrieve(&self, host: *mut c_void, target: *mut c_void, size: i64, record: &mut CallRecord) -> Done {
-        self.log_transfer(host, size, |device, host, name| {
+        self.log_transfer(host, size, move |device, host, name| {
             report::info_line(
                 device,
                 format_args!(
@@ -1039,10 +1039,15 @@ impl Device {
     /// Has a line printed for a copy, if LLVM's information level asks for it.
     ///
     /// LLVM calls with an entry lock or `ShadowMtx` held; the table lock is below both, see [`crate::sync::rank`].
+    #[inline(always)]
     fn log_transfer(&self, host: *mut c_void, size: i64, print: impl FnOnce(i32, Address, &str)) {
-        if !report::info_level_has(flag::DATA_TRANSFER) {
-            return;
+        if report::info_level_has(flag::DATA_TRANSFER) {
+            self.say_transfer(host, size, print);
         }
+    }
+
+    #[cold]
+    fn say_transfer(&self, host: *mut c_void, size: i64, print: impl FnOnce(i32, Address, &str)) {
         let range = HostRange::new(host.addr(), size);
         log_look_up(range);
         let (overlap, name) = self.shared.mappings.look_up(range, false, caller(), |entry| entry.name());
