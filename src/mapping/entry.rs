@@ -438,7 +438,7 @@ impl Entry {
 
     /// What is mapped of `range`, by offset.
     pub fn offsets(&self, range: HostRange) -> Range<usize> {
-        let offset = |host: usize| host.clamp(self.host_begin, self.host_end) - self.host_begin;
+        let offset = |host: usize| host.saturating_sub(self.host_begin).min(self.size());
         offset(range.begin())..offset(range.end_or_max())
     }
 
