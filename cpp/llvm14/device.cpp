@@ -195,10 +195,8 @@ static DeviceTy *findDevice(int Number) {
   return Number >= 0 && (size_t)Number < PM->Devices.size() ? PM->Devices[Number] : nullptr;
 }
 
-bool device_is_ready(int device_num) {
-  const size_t Index = device_num;
-  if (Index < PM->IsReady.size() && PM->IsReady[Index].load(std::memory_order_acquire))
-    return true;
+/// Asks the device, in every call until it is known to be ready.
+__attribute__((noinline)) static bool makeReady(int device_num) {
   DeviceTy *Device = findDevice(device_num);
   if (!Device) {
     omprs::deviceIsMissing(device_num);
@@ -206,9 +204,17 @@ bool device_is_ready(int device_num) {
   }
   const bool IsReady = Device->makeReady(device_num);
   // Each call has lines to print in debug output.
+  const size_t Index = device_num;
   if (IsReady && Index < PM->IsReady.size() && !getDebugLevel())
     PM->IsReady[Index].store(true, std::memory_order_release);
   return IsReady;
+}
+
+bool device_is_ready(int device_num) {
+  const size_t Index = device_num;
+  if (Index < PM->IsReady.size() && PM->IsReady[Index].load(std::memory_order_acquire))
+    return true;
+  return makeReady(device_num);
 }
 
 PluginManager::PluginManager(bool UseEventsForAtomicTransfers)
