@@ -36,7 +36,7 @@ static_assert(sizeof(std::atomic<uint32_t>) == 4, "Rust reads the information le
 
 static_assert(offsetof(omprs::BeginRequest, HstPtrBase) == 16 && offsetof(omprs::BeginRequest, HasHoldModifier) == 32 &&
                   offsetof(omprs::BeginRequest, IsUnified) == 37 &&
-                  offsetof(omprs::EndRequest, UseHoldRefCount) == 16 && offsetof(omprs::EndRequest, IsUnified) == 21,
+                  offsetof(omprs::EndRequest, UseHoldRefCount) == 16 && offsetof(omprs::EndRequest, IsUnified) == 20,
               "Rust's requests");
 
 using omprs::Answer;
@@ -259,8 +259,7 @@ TargetPointerResultTy DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size, 
                                                bool ForceDelete) {
   Answer A;
   omprs::getTgtPtrBegin(*Core,
-                        {HstPtrBegin, Size, UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete,
-                         /*IsExtended=*/false, isUnified()},
+                        {HstPtrBegin, Size, UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete, isUnified()},
                         A);
   IsLast = A.found == Found::Last;
   IsHostPtr = A.found == Found::Host;

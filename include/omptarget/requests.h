@@ -26,7 +26,7 @@ struct BeginRequest {
 struct EndRequest {
   const void *HstPtrBegin;
   int64_t Size;
-  bool UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete, IsExtended, IsUnified;
+  bool UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete, IsUnified;
 };
 
 } // namespace omprs

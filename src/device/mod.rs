@@ -652,8 +652,7 @@ impl Device {
             if request.is_for_address() && !thread.is_in_call() {
                 return self.find_address(request, thread, answer);
             }
-            let extended = request.extended || request.update || thread.is_in_call();
-            self.target_begin_otherwise(EndRequest { extended, ..*request }, thread, record, answer)
+            self.target_begin_otherwise(request, thread, record, answer)
         })
     }
 
@@ -666,7 +665,7 @@ impl Device {
         answer: impl FnOnce(TargetPointer<'d>) -> A,
     ) -> A {
         let range = request.range;
-        let (overlap, found) = self.shared.mappings.look_up(range, request.extended, thread.caller(), |entry| {
+        let (overlap, found) = self.shared.mappings.look_up(range, false, thread.caller(), |entry| {
             let counts = entry.counts();
             let last = counts.is_last(request.kind, request.force_delete);
             (
@@ -692,7 +691,7 @@ impl Device {
     #[inline(never)]
     fn target_begin_otherwise<'d, A>(
         &'d self,
-        request: EndRequest,
+        request: &EndRequest,
         thread: &Thread,
         mut record: Option<&mut CallRecord>,
         answer: impl FnOnce(TargetPointer<'d>) -> A,
@@ -701,14 +700,14 @@ impl Device {
             && let Some(table) = self.shared.mappings.share_only(request.range, thread.caller())
         {
             let uses = record.as_mut().map(|record| &mut record.uses);
-            let (overlap, end) = table.count_end(&request, thread.caller(), uses);
+            let (overlap, end) = table.count_end(request, thread.caller(), uses);
             // What might have to be dropped here would be in memory until then.
             let end = ManuallyDrop::new(end);
             drop(table);
             log_overlap(overlap);
-            return self.on_exit(&request, ManuallyDrop::into_inner(end), thread, record, answer);
+            return self.on_exit(request, ManuallyDrop::into_inner(end), thread, record, answer);
         }
-        self.target_begin_in_parts(&request, thread, record, answer)
+        self.target_begin_in_parts(request, thread, record, answer)
     }
 
     #[inline(never)]

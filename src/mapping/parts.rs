@@ -385,8 +385,9 @@ impl Mappings {
     }
 
     fn end_anywhere(&self, request: &EndRequest, caller: Caller, uses: Option<&mut Uses>) -> (Overlap, End) {
-        let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
-            return either!(self.lock(request.range), mut tables => tables.end(request, caller, None));
+        let uses = match uses {
+            Some(uses) if !uses.is_empty() => uses,
+            none => return either!(self.lock(request.range), mut tables => tables.end(request, caller, none)),
         };
         // What the call has counted is not looked for.
         if let Some(used) = uses.counted_at(request.range) {
@@ -723,14 +724,13 @@ mod tests {
         }
 
         fn exit(&self) -> EndRequest {
-            let [extended, update, force_delete, must_contain] = self.flags;
+            let [_, update, force_delete, must_contain] = self.flags;
             EndRequest {
                 range: self.range(),
                 kind: CountKind::Dynamic,
                 update,
                 must_contain,
                 force_delete: force_delete && update,
-                extended,
                 unified: false,
             }
         }

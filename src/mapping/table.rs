@@ -41,7 +41,7 @@ pub struct BeginRequest {
 }
 
 const _: () = assert!(offset_of!(BeginRequest, base) == 16 && offset_of!(BeginRequest, unified) == 37);
-const _: () = assert!(offset_of!(EndRequest, kind) == 16 && offset_of!(EndRequest, unified) == 21);
+const _: () = assert!(offset_of!(EndRequest, kind) == 16 && offset_of!(EndRequest, unified) == 20);
 
 /// What a map clause on entry asks for.
 #[derive(Debug)]
@@ -100,8 +100,6 @@ pub struct EndRequest {
     pub must_contain: bool,
     /// `delete`: the count goes to zero at once.
     pub force_delete: bool,
-    /// Zero-length ranges match the extended range, see [`Table::look_up`].
-    pub extended: bool,
     /// The program requires unified shared memory.
     pub unified: bool,
 }
@@ -545,6 +543,8 @@ pub trait Tables: SharedTables {
     /// work is done. A `delete` by the last user takes the entry out of the table at once. On an entry that another
     /// caller is leaving nobody else counts, nor is last. A call finds the entries that it has counted itself, though
     /// others may have taken them out of the table, and made new ones there.
+    ///
+    /// Zero-length ranges match the extended range, see [`look_up`](SharedTables::look_up), if they count or a call asks.
     fn end(&mut self, request: &EndRequest, caller: Caller, mut uses: Option<&mut Uses>) -> (Overlap, End) {
         let answer = self.count_end(request, caller, uses.as_deref_mut());
         if let End::Found(other, CountedOut { action: CountAction::ResetDeferred, .. }) = &answer.1
@@ -683,8 +683,9 @@ fn find_on_exit<'u>(
     uses: Option<&'u mut Uses>,
 ) -> (Overlap, OnExit<'u>) {
     let range = request.range;
+    let extended = request.update || uses.is_some();
     let Some(uses) = uses.filter(|uses| !uses.is_empty()) else {
-        let (overlap, found) = tables.look_up(range, request.extended);
+        let (overlap, found) = tables.look_up(range, extended);
         let other = found.filter(|_| request.accepts(overlap)).map(Arc::clone);
         return (overlap, other.map_or(OnExit::Nothing, OnExit::Other));
     };
@@ -704,7 +705,7 @@ fn find_more_on_exit<'u>(
     uses: &'u mut Uses,
 ) -> (Overlap, OnExit<'u>) {
     let range = request.range;
-    let (overlap, found) = tables.look_up(range, request.extended);
+    let (overlap, found) = tables.look_up(range, true);
     // Deleted by another caller, or left to the others and removed by them.
     let lost = |known: &Arc<Entry>| {
         let by_others = known.origin() == Origin::Mapped && known.leaving() != Some(caller);

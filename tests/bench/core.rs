@@ -193,7 +193,6 @@ mod device {
             update: true,
             must_contain: false,
             force_delete: false,
-            extended: false,
             unified: false,
         };
         let is_last = device.target_begin(&request, |pointer| {

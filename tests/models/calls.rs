@@ -267,7 +267,6 @@ impl Program {
             update,
             must_contain: true,
             force_delete: map.delete,
-            extended: false,
             unified: false,
         };
         self.device.target_begin(&request, |pointer| pointer)

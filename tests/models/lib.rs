@@ -260,7 +260,6 @@ mod loom_tests {
             update: true,
             must_contain: true,
             force_delete: false,
-            extended: false,
             unified: false,
         }
     }

@@ -73,7 +73,6 @@ fn exit(begin: usize, size: i64) -> EndRequest {
         update: true,
         must_contain: true,
         force_delete: false,
-        extended: true,
         unified: false,
     }
 }
