@@ -331,18 +331,19 @@ pub struct Entry {
     host_end: usize,
     name: usize,
     target_begin: usize,
-    host_base: usize,
-    dynamic: Counter,
-    hold: Counter,
-    transfer: Mutex<Transfer>,
-    /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
-    leaving: AtomicU64,
+    // What calls write lies together: two threads that use an entry hand each other its lines.
     /// How many calls use the entry and have not been synchronised, and [`Self::LEFT`], [`Self::GONE`].
     pins: AtomicU32,
     may_contain_attached_pointers: AtomicBool,
     /// Somebody who shares the table is changing the counts or the mark.
     counting: AtomicBool,
     origin: Origin,
+    dynamic: Counter,
+    hold: Counter,
+    /// The caller whose last use leaves the entry, 0 if nobody does. Its one count is left, to be taken over.
+    leaving: AtomicU64,
+    transfer: Mutex<Transfer>,
+    host_base: usize,
 }
 
 // The C++ face declares these four members at these places.
