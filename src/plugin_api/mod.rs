@@ -135,14 +135,18 @@ impl Plugin {
         [&self.device, &self.local]
     }
 
+    #[inline(always)]
     fn done(&self, code: i32, function: &str) -> Done {
-        if code == OFFLOAD_SUCCESS {
-            return Ok(());
-        }
-        report::plugin_failed(function, self.device());
-        Err(Failed(code))
+        if code == OFFLOAD_SUCCESS { Ok(()) } else { Err(self.failed(code, function)) }
     }
 
+    #[cold]
+    fn failed(&self, code: i32, function: &str) -> Failed {
+        report::plugin_failed(function, self.device());
+        Failed(code)
+    }
+
+    #[cold]
     fn missing(&self, function: &str) -> Failed {
         report::refused(format_args!("the plugin of device {} has no {function}", self.device()));
         Failed(OFFLOAD_FAIL)
