@@ -59,8 +59,8 @@ impl CallId {
 
     /// The next call in the same slot; none when the numbers have been used up, after years.
     pub fn next(self) -> Option<Self> {
-        let generation = self.generation();
-        (generation < Self::LAST_GENERATION).then(|| Self::new(self.slot(), generation + 1))
+        let is_last = self.generation() == Self::LAST_GENERATION;
+        if is_last { None } else { self.0.checked_add(1 << Self::SLOT_BITS).map(Self) }
     }
 }
 
