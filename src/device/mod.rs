@@ -483,8 +483,7 @@ impl Device {
             is_new = self.is_first_component_new(&mut transfer, is_new, record);
         }
         let moves = copy.to && (is_new || copy.always);
-        transfer.add_user(record.id(), record.calls());
-        if !transfer.is_only_of(record.id()) {
+        if !transfer.add_user(record.id(), record.calls()) {
             record.unfilled.extend(transfer.filled_by_another(record.id(), &self.shared.calls));
             if transfer.has_failed() {
                 return Err(Unused { refused: Refused::Again, failed: true });
@@ -1003,8 +1002,8 @@ impl Device {
         let mut is_mapped = record.pin(&entry);
         let mut transfer = loop {
             let mut transfer = entry.transfer().lock();
-            transfer.add_user(record.id(), record.calls());
-            if !self.use_events || transfer.is_only_of(record.id()) || broken(Rule::CopyBackAfterUsers) {
+            let is_alone = transfer.add_user(record.id(), record.calls());
+            if is_alone || !self.use_events || broken(Rule::CopyBackAfterUsers) {
                 break transfer;
             }
             // With the lock held up to the copy, so that copies back come in order. But nobody shall have to wait for the

@@ -153,16 +153,20 @@ impl Attached {
 }
 
 impl Transfer {
-    /// Notes that `call` uses the entry until it is done.
-    #[inline]
-    pub fn add_user(&mut self, call: CallId, calls: &Calls) {
+    /// Notes that `call` uses the entry until it is done. Says whether it [alone](Self::is_only_of) does.
+    #[inline(always)]
+    pub fn add_user(&mut self, call: CallId, calls: &Calls) -> bool {
         match self.user {
-            Some(user) if user.is_call(call) => {}
+            Some(user) if user.is_call(call) => self.is_alone(),
             // The usual cases, in short.
             Some(user) if self.is_alone() && (user.call().is_before(call) || calls.is_done(user.call())) => {
                 self.user = Some(User(call.bits()));
+                true
             }
-            _ => _ = self.user(call, calls),
+            _ => {
+                self.user(call, calls);
+                self.is_only_of(call)
+            }
         }
     }
 
@@ -243,6 +247,7 @@ impl Transfer {
     }
 
     /// Notes that `call` has recorded the event.
+    #[inline]
     pub fn set_recorded(&mut self, call: CallId, calls: &Calls) {
         if !self.is_only_of(call) {
             let more = self.more.iter_mut().flat_map(|more| &mut more.users);
