@@ -804,9 +804,9 @@ impl Device {
         let caller = caller();
         match self.shared.mappings.only(range) {
             Some(mut table) => {
-                let released = table.release_in_table(range, kind, caller);
+                let released = ManuallyDrop::new(table.release_in_table(range, kind, caller));
                 drop(table);
-                self.after_release(range, released, caller)
+                self.after_release(range, ManuallyDrop::into_inner(released), caller)
             }
             None => self.release_in_parts(range, kind, caller),
         }
