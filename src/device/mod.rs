@@ -1136,18 +1136,18 @@ impl Shared {
     /// Lets go of the entries that a finished call used, and removes those whose last users have left them to that.
     #[inline(always)]
     fn finish_uses(&self, uses: &mut Uses) {
-        if uses.unpin() {
-            return self.finish_left_uses(uses);
-        }
-        uses.drain(|entry| pin::let_go(&self.plugin, entry));
+        uses.drain(
+            |entry, is_left| {
+                if is_left { self.let_go_of_left(entry) } else { pin::let_go(&self.plugin, entry) }
+            },
+        );
     }
 
     #[cold]
-    fn finish_left_uses(&self, uses: &mut Uses) {
-        let remove = |entry: &Arc<Entry>| self.mappings.lock_table_of(entry).remove_left_alone(entry);
-        let removed: Vec<_> = uses.entries().filter(|entry| entry.is_left_alone()).filter_map(remove).collect();
-        uses.drain(|entry| pin::let_go(&self.plugin, entry));
-        for entry in removed {
+    fn let_go_of_left(&self, entry: Arc<Entry>) {
+        let removed = self.mappings.lock_table_of(&entry).remove_left_alone(&entry);
+        pin::let_go(&self.plugin, entry);
+        if let Some(entry) = removed {
             let size = entry.size() as i64;
             self.give_back(entry, size, call::caller());
         }

@@ -497,11 +497,6 @@ impl Entry {
         self.pins.fetch_sub(1, Ordering::AcqRel) == Self::LEFT + 1
     }
 
-    /// Whether [`leave_alone`](Self::leave_alone) may do anything.
-    pub(crate) fn is_left_alone(&self) -> bool {
-        self.pins.load(Ordering::Acquire) == Self::LEFT
-    }
-
     /// The entry leaves the table if it has been left to calls that are done by now. Only the table does that, under its
     /// lock.
     pub(super) fn leave_alone(&self) -> bool {

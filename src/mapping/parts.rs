@@ -794,10 +794,13 @@ mod tests {
         begins
     }
 
-    fn finish(uses: &mut Uses, remove: impl FnMut(&Arc<Entry>) -> Option<Arc<Entry>>) -> Vec<usize> {
-        let is_left = uses.unpin();
-        let removed = uses.entries().filter(|_| is_left).filter_map(remove).map(|entry| entry.host_begin()).collect();
-        uses.drain(drop);
+    fn finish(uses: &mut Uses, mut remove: impl FnMut(&Arc<Entry>) -> Option<Arc<Entry>>) -> Vec<usize> {
+        let mut removed = Vec::new();
+        uses.drain(|entry, is_left| {
+            if is_left {
+                removed.extend(remove(&entry).map(|entry| entry.host_begin()));
+            }
+        });
         removed
     }
 

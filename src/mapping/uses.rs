@@ -110,7 +110,7 @@ impl Uses {
         Some(&mut self.list[self.near])
     }
 
-    /// Notes the use of an entry that the call does not use yet. It is pinned until [`unpin`](Self::unpin).
+    /// Notes the use of an entry that the call does not use yet. It is pinned until [`drain`](Self::drain).
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: Arc<Entry>) -> &mut Use {
         entry.pin();
@@ -200,28 +200,24 @@ impl Uses {
         self.list.iter().map(|used| &used.entry)
     }
 
-    /// Takes back the pins of all entries, when the call is done. Says whether the table has to
-    /// [remove](super::Tables::remove_left_alone) any.
+    /// Gives up all entries and their pins, when the call is done: each, and whether the table may have to
+    /// [remove](super::Tables::remove_left_alone) it.
     #[inline]
-    pub fn unpin(&self) -> bool {
-        self.list.iter().fold(false, |any, used| used.entry.unpin() | any)
-    }
-
-    /// Gives up all entries, which are not pinned any more.
-    #[inline]
-    pub fn drain(&mut self, mut give_up: impl FnMut(Arc<Entry>)) {
+    pub fn drain(&mut self, mut give_up: impl FnMut(Arc<Entry>, bool)) {
         self.near = 0;
         self.begins = 0;
         self.by_begin = None;
         for used in self.list.drain(..) {
-            give_up(ManuallyDrop::into_inner(used).entry);
+            let entry = ManuallyDrop::into_inner(used).entry;
+            let is_left = entry.unpin();
+            give_up(entry, is_left);
         }
     }
 }
 
 impl Drop for Uses {
     fn drop(&mut self) {
-        self.drain(drop);
+        self.drain(|_, _| {});
     }
 }
 
@@ -248,7 +244,7 @@ mod tests {
             uses.of(&Arc::new(Entry::of_eight_bytes(16)));
             assert!(uses.contain(&entries[1]));
             let mut left = 0;
-            uses.drain(|_| left += 1);
+            uses.drain(|_, _| left += 1);
             assert_eq!(left, count + 1);
             assert!(uses.is_empty() && !uses.contain(&entries[1]));
         }

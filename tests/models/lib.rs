@@ -122,9 +122,10 @@ mod loom_tests {
             table.end(&exit(range), Caller(1), None);
             assert!(matches!(table.release(range, CountKind::Dynamic, Caller(1)).1, Released::Kept));
             let table = Mutex::new(Rank::TABLE, table);
-            let finish = |uses: &Uses| {
-                let is_left = uses.unpin();
-                uses.entries().any(|entry| is_left && table.lock().remove_left_alone(entry).is_some())
+            let finish = |mut uses: Uses| {
+                let mut is_removed = false;
+                uses.drain(|entry, is_left| is_removed |= is_left && table.lock().remove_left_alone(&entry).is_some());
+                is_removed
             };
             let another = spawn(move || {
                 let mut second = Uses::default();
@@ -250,7 +251,7 @@ mod loom_tests {
         let counts = RefCounts::first(CountKind::Dynamic, false);
         let entry = Entry::new(range, request.base, 0x2000, 0, Origin::Mapped, counts);
         assert!(mappings.insert(Arc::new(entry), &request, seen, &mut uses, || ()).is_ok());
-        assert!(!uses.unpin());
+        uses.drain(|_, is_left| assert!(!is_left));
     }
 
     fn exit(range: HostRange) -> EndRequest {

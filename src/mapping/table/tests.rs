@@ -14,9 +14,14 @@ const OTHER: Caller = Caller(2);
 /// The questions as one caller asks them, in calls that do nothing else.
 impl Table {
     /// A call is done with what it used.
-    fn finish(&mut self, uses: &Uses) -> Vec<Arc<Entry>> {
-        let is_left = uses.unpin();
-        uses.entries().filter(|_| is_left).filter_map(|entry| self.remove_left_alone(entry)).collect()
+    fn finish(&mut self, uses: &mut Uses) -> Vec<Arc<Entry>> {
+        let mut removed = Vec::new();
+        uses.drain(|entry, is_left| {
+            if is_left {
+                removed.extend(self.remove_left_alone(&entry));
+            }
+        });
+        removed
     }
 
     fn begins(&mut self, request: &BeginRequest) -> (Overlap, Begin) {
@@ -26,7 +31,7 @@ impl Table {
     fn joins(&mut self, request: &BeginRequest, caller: Caller) -> (Overlap, Begin) {
         let mut uses = Uses::default();
         let answer = self.begin(request, caller, &mut uses);
-        self.finish(&uses);
+        self.finish(&mut uses);
         answer
     }
 
@@ -37,7 +42,7 @@ impl Table {
     fn inserts(&mut self, request: &BeginRequest, target: usize) -> Arc<Entry> {
         let mut uses = Uses::default();
         let entry = self.makes(request, target, &mut uses);
-        self.finish(&uses);
+        self.finish(&mut uses);
         entry
     }
 
@@ -358,10 +363,10 @@ fn a_mapping_that_calls_still_use_can_be_joined_until_they_are_done() {
     assert_eq!((last, counts.dynamic()), (false, Count(1)), "nobody counts it out, nor is last");
     let (_, Begin::Exists { counts, is_new, .. }) = t.begin(&clause(100, 50), OTHER, &mut joiner) else { panic!() };
     assert_eq!((counts.dynamic(), is_new), (Count(1), false));
-    assert!(t.finish(&slow).is_empty(), "somebody has joined");
+    assert!(t.finish(&mut slow).is_empty(), "somebody has joined");
     assert!(matches!(t.end(&exit(100, 50), OTHER, None).1, End::Found(_, CountedOut { last: true, .. })));
     assert!(matches!(t.release(range, Dynamic, OTHER).1, Released::Kept), "its own call is not done");
-    assert!(Arc::ptr_eq(&t.finish(&joiner)[0], &entry), "the last one removes it");
+    assert!(Arc::ptr_eq(&t.finish(&mut joiner)[0], &entry), "the last one removes it");
     assert!(t.is_empty());
 }
 
@@ -373,7 +378,7 @@ fn who_joins_what_was_left_to_others_keeps_it() {
     found(&mut t, &exit(100, 50));
     t.release(exit(100, 50).range, Dynamic, ME);
     t.begin(&clause(100, 50), OTHER, &mut joiner);
-    assert!(t.finish(&slow).is_empty() && t.finish(&joiner).is_empty());
+    assert!(t.finish(&mut slow).is_empty() && t.finish(&mut joiner).is_empty());
     assert_eq!(t.exact(100).map(|entry| entry.counts().dynamic()), Some(Count(1)), "the joiner's");
 }
 
@@ -454,7 +459,7 @@ fn a_region_is_last_though_its_count_has_been_taken() {
     assert_eq!(twice, [false, true], "both were counted out");
     uses.launched = true;
     assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut uses)).1, End::Found(_, CountedOut { last: true, .. })));
-    t.finish(&uses);
+    t.finish(&mut uses);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, ME).1, Released::Kept));
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Removed(_)));
 }
@@ -469,7 +474,7 @@ fn who_makes_a_mapping_without_counting_does_not_leave_it() {
     uses.launched = true;
     let end = EndRequest { update: false, ..exit(100, 50) };
     assert!(matches!(t.end(&end, ME, Some(&mut uses)).1, End::Found(_, CountedOut { last: true, .. })));
-    t.finish(&uses);
+    t.finish(&mut uses);
     assert!(entry.leaving().is_none(), "anybody may delete it");
 }
 
@@ -522,7 +527,7 @@ fn a_settled_struct_is_not_counted_out_of_a_later_mapping() {
     t.begin(&clause(100, 50), OTHER, &mut second);
     second.launched = true;
     assert!(matches!(t.end(&exit(100, 50), OTHER, Some(&mut second)).1, End::Found(_, CountedOut { last: true, .. })));
-    t.finish(&second);
+    t.finish(&mut second);
     drop(second);
     assert!(matches!(t.release(exit(100, 50).range, Dynamic, OTHER).1, Released::Kept), "the first call still uses it");
     let entry = Arc::clone(t.exact(100).unwrap());
