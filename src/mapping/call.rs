@@ -75,10 +75,18 @@ pub struct Queue {
 
 /// A place for calls, one after another. Two threads have two, and neither slows the other one down.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub struct Call {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Apart from what a call writes again and again: others ask for it.
+    reached: Reached,
+}
+
+/// How far the calls of a place have got, for whoever has met one of them.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Reached {
     /// All copies to the device of the calls up to this generation have been issued.
     filled: AtomicU64,
     /// All calls up to this generation have been synchronised, with success.
@@ -88,12 +96,7 @@ pub struct Call {
 impl Call {
     fn new(call: CallId) -> Self {
         let queue = Queue { address: 0, call };
-        Self {
-            queue: Mutex::new(Rank::CALL, queue),
-            changed: Condvar::default(),
-            filled: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-        }
+        Self { queue: Mutex::new(Rank::CALL, queue), changed: Condvar::default(), reached: Reached::default() }
     }
 
     /// The queue of the call that is open here, locked.
@@ -104,9 +107,9 @@ impl Call {
 
     /// Notes that no more copies to the device will be issued for its mappings.
     pub fn set_filled(&self, call: CallId) {
-        if self.filled.load(Ordering::Acquire) < call.generation() {
+        if self.reached.filled.load(Ordering::Acquire) < call.generation() {
             let _queue = self.queue();
-            self.filled.store(call.generation(), Ordering::Release);
+            self.reached.filled.store(call.generation(), Ordering::Release);
             self.changed.notify_all();
         }
     }
@@ -120,14 +123,14 @@ impl Call {
     ) -> (Result<(), E>, Option<CallId>) {
         let mut queue = self.queue();
         if broken(Rule::NeededWaits) {
-            self.done.store(call.generation(), Ordering::Release);
+            self.reached.done.store(call.generation(), Ordering::Release);
         }
         let done = synchronize();
         let next = if done.is_ok() { call.next() } else { None };
         if done.is_ok() {
-            self.done.store(call.generation(), Ordering::Release);
+            self.reached.done.store(call.generation(), Ordering::Release);
         }
-        self.filled.store(call.generation(), Ordering::Release);
+        self.reached.filled.store(call.generation(), Ordering::Release);
         *queue = Queue { address: 0, call: next.unwrap_or(call) };
         self.changed.notify_all();
         (done, next)
@@ -166,13 +169,13 @@ impl Calls {
     /// Whether all its work is known to be done.
     #[inline]
     pub fn is_done(&self, call: CallId) -> bool {
-        self.of(call).done.load(Ordering::Acquire) >= call.generation()
+        self.of(call).reached.done.load(Ordering::Acquire) >= call.generation()
     }
 
     /// Whether all of its copies to the device have been issued.
     #[inline]
     pub fn is_filled(&self, call: CallId) -> bool {
-        self.of(call).filled.load(Ordering::Acquire) >= call.generation()
+        self.of(call).reached.filled.load(Ordering::Acquire) >= call.generation()
     }
 
     /// Blocks until all of its copies to the device have been issued.
