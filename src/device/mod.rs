@@ -638,6 +638,7 @@ impl Device {
                     if let Some(counted) = used.known(request, launched) {
                         return self.found_on_exit(request, Handle::of_call(&used.entry), counted, thread, answer);
                     }
+                    // Nobody else sets or takes off this caller's mark.
                     if !request.force_delete
                         && let Some(table) = self.shared.mappings.share_only(request.range, thread.caller())
                         && used.is_counted_out_by(thread.caller())

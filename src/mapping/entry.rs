@@ -452,10 +452,9 @@ impl Entry {
     /// [`end_counting`](Self::end_counting). Only the table does that.
     #[inline(always)]
     pub(super) fn start_counting(&self) {
-        let others_count =
-            || self.counting.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
-        if others_count() && !broken(Rule::CountAlone) {
-            wait_until(|| !others_count());
+        let take = || self.counting.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if !take() && !broken(Rule::CountAlone) {
+            wait_until(|| !self.counting.load(Ordering::Relaxed) && take());
         }
     }
 
@@ -465,7 +464,8 @@ impl Entry {
         self.counting.store(false, Ordering::Release);
     }
 
-    /// Both counts. Exact under the table lock; without it, each is a value that it had.
+    /// Both counts. Exact under the table lock, or [alone](Self::start_counting) while it is shared; else each is a value
+    /// that it had.
     pub fn counts(&self) -> RefCounts {
         RefCounts {
             dynamic: Count(self.dynamic.load(Ordering::Relaxed)),
@@ -533,7 +533,7 @@ impl Entry {
         self.pins.load(Ordering::Acquire) & Self::GONE == 0
     }
 
-    /// The caller that leaves the entry. Exact under the table lock.
+    /// The caller that leaves the entry. Exact as [`counts`](Self::counts) are.
     pub fn leaving(&self) -> Option<Caller> {
         Some(Caller(self.leaving.load(Ordering::Relaxed))).filter(|caller| caller.0 != 0)
     }

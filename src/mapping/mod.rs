@@ -1,8 +1,8 @@
 //! The heart: which host range has a copy on the device, how often it is counted, and what a look-up asks for.
 //!
 //! Pure Rust: no FFI, no plugin calls, no log lines, no `unsafe`. A [`Table`] is plain data behind a lock; its
-//! two main questions are [`SharedTables::begin`] (a map clause on entry) and [`Tables::end`] (on exit), and both answer with
-//! what must happen next. `device` does that. [`Mappings`] are a device's tables with their locks.
+//! two main questions are [`SharedTables::begin`] (a map clause on entry) and [`SharedTables::count_end`] (on exit; with a
+//! `delete`, [`Tables::end`]), and both answer with what must happen next. `device` does that. [`Mappings`] are a device's tables with their locks.
 //!
 //! ```text
 //!   host range ──look_up──▶ overlap with the nearest entry ──begin/end──▶ counted, created, refused, ...

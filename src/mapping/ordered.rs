@@ -21,9 +21,9 @@ pub struct Ordered {
     firsts: Vec<usize>,
     /// All other addresses, in order. No chunk is empty.
     chunks: Vec<Vec<usize>>,
-    /// Where a search in the chunks has ended: mappings that come and go do so at few places. Several threads may search
-    /// at a time, so it is one number: of the chunk in the upper half, and in the lower one of the address behind the one
-    /// that was found there, or 0 where nothing is known.
+    /// Where a search in the chunks has ended: mappings that come and go do so at few places. One number, as several threads
+    /// may search at a time: of the chunk in the upper half, and of the address behind the one that was found in the lower. It
+    /// is where to look first, whatever has changed since.
     gap: Counter,
 }
 
@@ -46,7 +46,6 @@ impl Ordered {
     }
 
     fn insert_old(&mut self, address: usize) {
-        *self.gap.get_mut() = 0;
         let Some((at, chunk)) = self.chunk_of(address) else {
             self.chunks.push(vec![address]);
             self.firsts.push(address);
@@ -91,7 +90,6 @@ impl Ordered {
     fn remove_old(&mut self, address: usize) {
         let Some((at, chunk)) = self.chunk_of(address) else { return };
         let Ok(index) = chunk.binary_search(&address) else { return };
-        *self.gap.get_mut() = 0;
         self.chunks[at].remove(index);
         let len = self.chunks[at].len();
         if len == 0 {

@@ -236,10 +236,10 @@ impl Mappings {
     }
 
     /// The table that alone holds what has to do with `range`, if there is such a one: for most. It is none while anything
-    /// is detached, nor is it to be asked to delete.
+    /// is detached.
     ///
-    /// Who gets it asks it. Else there are [`begin`](Self::begin), [`end`](Self::end) and [`release`](Self::release), whose
-    /// answers would have to go through memory if both ways met again.
+    /// Who gets it asks it. Else there is [`release`](Self::release), whose answer would have to go through memory if both ways
+    /// met again.
     #[inline(always)]
     pub fn only(&self, range: HostRange) -> Option<WriteGuard<'_, Table>> {
         // Read once: without WHOLE it is for good, and what this caller has detached itself is in it.
@@ -250,24 +250,17 @@ impl Mappings {
         if state & !HAS_LAST != 0 {
             return None;
         }
-        match part(range, range.begin()) {
-            LAST => self.lock_last_alone(range),
-            number => self.lock_cell_alone(number, range),
-        }
+        self.lock_alone(part(range, range.begin()), range)
     }
 
-    /// The part of a cell, unless the last one reaches there: asked while it is locked, as nothing in it changes then.
+    /// A part, unless another one reaches there: asked while it is locked, as nothing is added to it then.
     #[inline(always)]
-    fn lock_cell_alone(&self, number: usize, range: HostRange) -> Option<WriteGuard<'_, Table>> {
-        Some(self.table(number)).filter(|_| !self.last_reaches(range.begin()))
+    fn lock_alone(&self, number: usize, range: HostRange) -> Option<WriteGuard<'_, Table>> {
+        Some(self.table(number)).filter(|_| !self.others_reach(number, range))
     }
 
-    #[inline(never)]
-    fn lock_last_alone(&self, range: HostRange) -> Option<WriteGuard<'_, Table>> {
-        Some(self.table(LAST)).filter(|_| self.near(range) == 0)
-    }
-
-    /// The same for who changes no more than counts and marks.
+    /// The same for who changes no more than counts and marks, and so shares it, but is not to be asked to delete. Else there
+    /// are [`begin`](Self::begin) and [`end`](Self::end).
     #[inline(always)]
     pub fn share_only(&self, range: HostRange, caller: Caller) -> Option<ShareGuard<'_, Table>> {
         self.share(range, caller, |_, number| !self.others_reach(number, range))
@@ -463,8 +456,7 @@ impl Mappings {
             return Locked::One(table);
         }
         let number = part(range, range.begin());
-        let own = if number == LAST { self.lock_last_alone(range) } else { self.lock_cell_alone(number, range) };
-        match own {
+        match self.lock_alone(number, range) {
             Some(own) => Locked::One(own),
             None => Locked::Several(self.lock_several(number, range, || self.near(range))),
         }
@@ -655,6 +647,12 @@ impl<G: DerefMut<Target = Table>> SharedTables for Several<G> {
         found.map_or((Overlap::None, None), |(overlap, entry)| (overlap, Some(entry)))
     }
 
+    fn changes(&self) -> Changes {
+        Changes::OF_SEVERAL
+    }
+}
+
+impl<G: DerefMut<Target = Table>> Tables for Several<G> {
     fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
         self.tables().find_map(|part| part.exact(host_begin))
     }
@@ -663,12 +661,6 @@ impl<G: DerefMut<Target = Table>> SharedTables for Several<G> {
         self.tables().all(|part| part.is_free(range))
     }
 
-    fn changes(&self) -> Changes {
-        Changes::OF_SEVERAL
-    }
-}
-
-impl<G: DerefMut<Target = Table>> Tables for Several<G> {
     fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table {
         self.locked(if self.whole { 0 } else { part(range, base) })
     }

@@ -424,10 +424,6 @@ pub trait SharedTables: Sized {
     fn has_others(&self) -> bool;
     /// As [`Table::look_up`].
     fn look_up(&self, range: HostRange, extended: bool) -> (Overlap, Option<&Arc<Entry>>);
-    /// The entry that begins exactly at `host_begin`.
-    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>>;
-    /// Whether a mapping of `range` would overlap with none.
-    fn is_free(&self, range: HostRange) -> bool;
     /// How often they have changed.
     fn changes(&self) -> Changes;
     /// Nobody else changes the counts or the mark of an entry from now on.
@@ -530,6 +526,10 @@ pub trait SharedTables: Sized {
 
 /// What changes one table, or several that are one to whoever asks. All of them are locked.
 pub trait Tables: SharedTables {
+    /// The entry that begins exactly at `host_begin`.
+    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>>;
+    /// Whether a mapping of `range` would overlap with none.
+    fn is_free(&self, range: HostRange) -> bool;
     /// Where a mapping of `range`, a section of what begins at `base`, has to be added.
     fn table_for(&mut self, range: HostRange, base: usize) -> &mut Table;
     /// Where an entry is or was, if that is one of these.
@@ -761,15 +761,6 @@ impl SharedTables for Table {
     }
 
     #[inline(always)]
-    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        self.exact(host_begin)
-    }
-
-    fn is_free(&self, range: HostRange) -> bool {
-        self.is_free(range)
-    }
-
-    #[inline(always)]
     fn changes(&self) -> Changes {
         Changes(self.changes)
     }
@@ -786,14 +777,6 @@ impl SharedTables for ShareGuard<'_, Table> {
         (**self).look_up(range, extended)
     }
 
-    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
-        (**self).exact(host_begin)
-    }
-
-    fn is_free(&self, range: HostRange) -> bool {
-        (**self).is_free(range)
-    }
-
     #[inline(always)]
     fn changes(&self) -> Changes {
         SharedTables::changes(&**self)
@@ -801,6 +784,15 @@ impl SharedTables for ShareGuard<'_, Table> {
 }
 
 impl Tables for Table {
+    #[inline(always)]
+    fn exact(&self, host_begin: usize) -> Option<&Arc<Entry>> {
+        self.exact(host_begin)
+    }
+
+    fn is_free(&self, range: HostRange) -> bool {
+        self.is_free(range)
+    }
+
     fn table_for(&mut self, _range: HostRange, _base: usize) -> &mut Table {
         self
     }

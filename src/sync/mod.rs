@@ -19,6 +19,7 @@ use parking_lot as raw;
 
 #[cfg(not(model))]
 use std::arch::asm;
+use std::time::Duration;
 
 pub use mutex::{Condvar, Guard, Mutex};
 pub use rank::Rank;
@@ -49,10 +50,12 @@ pub fn wait_until(mut is_done: impl FnMut() -> bool) {
     let mut asked = 0;
     while !is_done() {
         asked += 1;
-        if cfg!(model) || asked > 100 {
-            yield_now();
-        } else {
-            std::hint::spin_loop();
+        match asked {
+            _ if cfg!(model) => yield_now(),
+            ..100 => std::hint::spin_loop(),
+            100..200 => yield_now(),
+            // It may have to run where this thread does, and be of less importance.
+            _ => std::thread::sleep(Duration::from_micros(50)),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::mutex::{Guard, Mutex};
 use super::rank::{self, Rank};
 use super::{Arc, AtomicBool, AtomicUsize, Counter, Counter32, Ordering, fence, wait_until};
 use crate::rules::{Rule, broken};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 /// Places for sharers. Threads that have the same one use it one at a time, and the others take the lock.
@@ -51,8 +52,8 @@ impl Sharers {
     #[inline]
     fn place(&self, number: u64) -> &Place {
         let at = number as usize % PLACES;
-        if self.used.load(Ordering::Relaxed) & 1 << at == 0 {
-            // In one order with what is done there, and with the fence of who changes the value.
+        // Whoever sees the bit does what is done there after it, in one order with that and the fence of who changes the value.
+        if self.used.load(Ordering::Acquire) & 1 << at == 0 {
             self.used.fetch_or(1 << at, Ordering::SeqCst);
         }
         &self.places[at]
@@ -70,7 +71,7 @@ impl Sharers {
 pub struct ReadMostly<T> {
     /// Sharers may come without the lock. Changes under the lock.
     open: AtomicBool,
-    /// Sharers that have taken the lock since somebody has changed the value or that was so last.
+    /// Sharers that have taken the lock since somebody who changes the value had it; not many more than enough.
     came: Counter32,
     lock: Mutex<()>,
     sharers: Arc<Sharers>,
@@ -104,7 +105,8 @@ impl<T> ReadMostly<T> {
     #[track_caller]
     #[inline]
     pub fn try_lock(&self) -> Option<WriteGuard<'_, T>> {
-        self.lock.try_lock().map(|lock| self.locked(lock))
+        let lock = self.lock.try_lock()?;
+        Some(self.locked(lock))
     }
 
     #[inline]
@@ -115,6 +117,7 @@ impl<T> ReadMostly<T> {
         std::mem::forget(lock);
         WriteGuard {
             of: self,
+            _of_thread: PhantomData,
             #[cfg(model)]
             value: self.value.get_mut(),
             #[cfg(model)]
@@ -126,14 +129,20 @@ impl<T> ReadMostly<T> {
     #[track_caller]
     #[inline]
     pub fn share(&self, number: u64) -> ShareGuard<'_, T> {
-        self.share_open(number).unwrap_or_else(|| self.share_locked(self.lock.lock()))
+        match self.share_open(number) {
+            Some(share) => share,
+            None => self.share_locked(self.lock.lock()),
+        }
     }
 
     /// The same, unless somebody has the lock and it is needed.
     #[track_caller]
     #[inline]
     pub fn try_share(&self, number: u64) -> Option<ShareGuard<'_, T>> {
-        self.share_open(number).or_else(|| self.lock.try_lock().map(|lock| self.share_locked(lock)))
+        match self.share_open(number) {
+            Some(share) => Some(share),
+            None => Some(self.share_locked(self.lock.try_lock()?)),
+        }
     }
 
     #[track_caller]
@@ -142,26 +151,36 @@ impl<T> ReadMostly<T> {
         if !self.open.load(Ordering::Relaxed) {
             return None;
         }
-        let place = self.sharers.place(number);
+        rank::take(self.lock.rank(), true);
+        let place = self.say(self.sharers.place(number));
+        if place.is_none() {
+            rank::drop(self.lock.rank());
+        }
+        Some(ShareGuard {
+            of: self,
+            place: Some(place?),
+            _of_thread: PhantomData,
+            #[cfg(model)]
+            value: Some(self.value.get()),
+            #[cfg(model)]
+            _lock: None,
+        })
+    }
+
+    /// Says in a place, if it is free, that the value is shared. None if that may not be.
+    #[inline]
+    fn say<'m>(&self, place: &'m Place) -> Option<&'m Place> {
         place.0.compare_exchange(0, self.address(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
         if cfg!(feature = "loom") {
             // To loom only fences are of one order.
             fence(Ordering::SeqCst);
         }
         // Who changes the value and is not seen here sees the place.
-        if !self.open.load(Ordering::SeqCst) {
-            place.0.store(0, Ordering::Release);
-            return None;
+        if self.open.load(Ordering::SeqCst) {
+            return Some(place);
         }
-        rank::take(self.lock.rank(), true);
-        Some(ShareGuard {
-            of: self,
-            place: Some(place),
-            #[cfg(model)]
-            value: Some(self.value.get()),
-            #[cfg(model)]
-            _lock: None,
-        })
+        place.0.store(0, Ordering::Release);
+        None
     }
 
     #[inline]
@@ -172,6 +191,7 @@ impl<T> ReadMostly<T> {
         ShareGuard {
             of: self,
             place: None,
+            _of_thread: PhantomData,
             #[cfg(model)]
             value: Some(self.value.get()),
             #[cfg(model)]
@@ -235,11 +255,15 @@ impl<T> ReadMostly<T> {
     }
 }
 
+/// Keeps a guard on its thread.
+type OfThread = PhantomData<*const ()>;
+
 /// A share in the value; dropping it ends that.
 pub struct ShareGuard<'m, T> {
     of: &'m ReadMostly<T>,
     /// Where it is said; without that the lock is held.
     place: Option<&'m Place>,
+    _of_thread: OfThread,
     #[cfg(model)]
     value: Option<ConstPtr<T>>,
     #[cfg(model)]
@@ -286,7 +310,7 @@ impl<T> Drop for ShareGuard<'_, T> {
         let came = self.of.came.load(Ordering::Relaxed) + 1;
         if came < ENOUGH {
             self.of.came.store(came, Ordering::Relaxed);
-        } else {
+        } else if !self.of.open.load(Ordering::Relaxed) {
             self.of.open.store(true, Ordering::Release);
         }
         // SAFETY: `ReadMostly::share_locked` was given the lock of this thread, and nothing of the value is borrowed any more.
@@ -301,6 +325,7 @@ impl<T> Drop for ShareGuard<'_, T> {
 pub struct WriteGuard<'m, T> {
     #[cfg_attr(model, expect(dead_code, reason = "the lock goes with its own guard"))]
     of: &'m ReadMostly<T>,
+    _of_thread: OfThread,
     // Dropped in this order.
     #[cfg(model)]
     value: MutPtr<T>,
@@ -311,12 +336,23 @@ pub struct WriteGuard<'m, T> {
 impl<T> WriteGuard<'_, T> {
     #[cfg(not(model))]
     #[inline(always)]
-    fn value(&self) -> MutPtr<T> {
+    fn value(&self) -> ConstPtr<T> {
+        self.of.value.get()
+    }
+
+    #[cfg(not(model))]
+    #[inline(always)]
+    fn value_mut(&mut self) -> MutPtr<T> {
         self.of.value.get_mut()
     }
 
     #[cfg(model)]
     fn value(&self) -> &MutPtr<T> {
+        &self.value
+    }
+
+    #[cfg(model)]
+    fn value_mut(&mut self) -> &MutPtr<T> {
         &self.value
     }
 }
@@ -343,7 +379,7 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held, nobody shares the value, and the guard is borrowed for this alone.
-        unsafe { self.value().deref() }
+        unsafe { self.value_mut().deref() }
     }
 }
 

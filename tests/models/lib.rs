@@ -189,25 +189,48 @@ mod loom_tests {
         }
     }
 
-    /// Two threads count the same mapping in and out while they share its table.
-    fn count_beside_a_sharer() {
+    /// What is mapped is found while the whole is divided.
+    #[test]
+    fn what_is_mapped_is_found_beside_a_division() {
+        const RANGE: HostRange = HostRange::new(0x9000, 8);
+        for open in [false, true] {
+            loom::model(move || {
+                let mappings = Arc::new(Mappings::default());
+                add(&mappings, RANGE, Caller(1));
+                let is_there = |mappings: &Mappings, caller| mappings.look_up(RANGE, false, caller, |_| ()).1.is_some();
+                if open {
+                    (0..ENOUGH_SHARERS).for_each(|_| assert!(is_there(&mappings, Caller(1))));
+                }
+                let looks = {
+                    let mappings = Arc::clone(&mappings);
+                    spawn(move || assert!(is_there(&mappings, Caller(2)), "it is there all the time"))
+                };
+                mappings.divide();
+                looks.join().expect("it does not panic");
+            });
+        }
+    }
+
+    /// Two threads count the same mapping in and out while they share its table: what their calls have counted, or by its
+    /// range alone.
+    fn count_beside_a_sharer(known: bool) {
         const RANGE: HostRange = HostRange::new(0x9000, 8);
         let mut model = loom::model::Builder::new();
         // Of the orders in which one waits for the other to have counted.
         model.max_branches = 100_000;
-        model.check(|| {
+        model.check(move || {
             let mappings = Arc::new(Mappings::default());
             add(&mappings, RANGE, Caller(1));
             for _ in 0..ENOUGH_SHARERS {
                 mappings.look_up(RANGE, false, Caller(1), |_| ());
             }
-            let count = |mappings: &Mappings, caller| {
+            let count = move |mappings: &Mappings, caller| {
                 let mut uses = Uses::default();
                 let share = || mappings.share_only(RANGE, caller).expect("nothing else is mapped");
                 let (_, begun) = share().begin(&entry(RANGE), caller, &mut uses);
-                let (_, ended) = share().count_end(&exit(RANGE), caller, Some(&mut uses));
+                let (_, ended) = share().count_end(&exit(RANGE), caller, known.then_some(&mut uses));
                 assert!(matches!(begun, Begin::Exists { is_new: false, .. }), "{begun:?}");
-                assert!(matches!(ended, End::Found(None, CountedOut { last: false, .. })), "{ended:?}");
+                assert!(matches!(ended, End::Found(_, CountedOut { last: false, .. })), "{ended:?}");
                 uses.drain(|_, is_left| assert!(!is_left));
             };
             let another = {
@@ -223,11 +246,13 @@ mod loom_tests {
 
     #[test]
     fn who_share_a_table_count_one_after_another() {
-        count_beside_a_sharer();
-        break_rule(Some(Rule::CountAlone));
-        let noticed = std::panic::catch_unwind(count_beside_a_sharer);
-        break_rule(None);
-        assert!(noticed.is_err(), "nobody notices that two count at once");
+        for known in [false, true] {
+            count_beside_a_sharer(known);
+            break_rule(Some(Rule::CountAlone));
+            let noticed = std::panic::catch_unwind(|| count_beside_a_sharer(known));
+            break_rule(None);
+            assert!(noticed.is_err(), "nobody notices that two count at once");
+        }
     }
 
     fn entry(range: HostRange) -> BeginRequest {
