@@ -25,7 +25,7 @@ pub const ENOUGH: u32 = if cfg!(feature = "shuttle") {
     // Else the orders of whole programs are too many, see the models for how often that is.
     3
 } else {
-    64
+    16
 };
 
 /// Where threads say what they share.
