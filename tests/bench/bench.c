@@ -14,6 +14,8 @@
 // be set), and all else is checked.
 #include "plugin.h"
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +108,7 @@ struct worker {
   size_t operations;
   uint64_t seed;
   size_t number, threads;
-  pthread_barrier_t *barrier;
+  atomic_size_t *missing; // threads of the piece that have not come yet
   uint64_t start, end, cpu;
 };
 
@@ -201,10 +203,36 @@ static const struct scenario {
 // All of a thread's operations; instructions are counted in here, so it must stay a function with this name.
 __attribute__((noinline)) void operate(struct worker *w) { scenarios[(int)w->scenario].run(w); }
 
+// Where the process may run.
+static cpu_set_t processors;
+
+// Gives each of several threads a processor, in turn: where the system puts new ones, and when it moves them, is not what is
+// measured.
+static void keep_on_processor(size_t number) {
+  size_t left = number % CPU_COUNT(&processors);
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &processors) && left-- == 0) {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(processor, &one);
+      sched_setaffinity(0, sizeof one, &one);
+      return;
+    }
+}
+
+// Until all threads run: a piece may be shorter than it takes to wake one up.
+static void wait_for_others(atomic_size_t *missing) {
+  atomic_fetch_sub(missing, 1);
+  for (int asked = 0; atomic_load(missing) > 0; ++asked)
+    if (asked > 1000)
+      sched_yield();
+}
+
 static void *work(void *argument) {
   struct worker *w = argument;
-  if (w->barrier)
-    pthread_barrier_wait(w->barrier);
+  if (w->threads > 1)
+    keep_on_processor(w->number);
+  wait_for_others(w->missing);
   uint64_t cpu = now(CLOCK_THREAD_CPUTIME_ID);
   w->start = now(CLOCK_MONOTONIC);
   operate(w);
@@ -232,8 +260,7 @@ static void check(size_t threads, uint64_t seed) {
 static void piece(size_t scenario, size_t threads, size_t operations, uint64_t seed) {
   static struct worker workers[MAX_THREADS];
   pthread_t ids[MAX_THREADS];
-  pthread_barrier_t barrier;
-  pthread_barrier_init(&barrier, NULL, threads);
+  atomic_size_t missing = threads;
   for (size_t i = 0; i < threads; ++i) {
     uint64_t own_seed = seed * MAX_THREADS + i + 1;
     for (int j = 0; j < 8; ++j) // neighbouring seeds begin alike
@@ -243,7 +270,7 @@ static void piece(size_t scenario, size_t threads, size_t operations, uint64_t s
                                  .seed = own_seed,
                                  .number = i,
                                  .threads = threads,
-                                 .barrier = threads > 1 ? &barrier : NULL};
+                                 .missing = &missing};
   }
   for (size_t i = 1; i < threads; ++i)
     if (pthread_create(&ids[i], NULL, work, &workers[i]) != 0)
@@ -256,7 +283,7 @@ static void piece(size_t scenario, size_t threads, size_t operations, uint64_t s
     end = workers[i].end > end ? workers[i].end : end;
     cpu += workers[i].cpu;
   }
-  pthread_barrier_destroy(&barrier);
+  sched_setaffinity(0, sizeof processors, &processors);
   check(threads, workers[0].seed);
   printf("%llu %llu\n", (unsigned long long)(end - start), (unsigned long long)cpu);
   fflush(stdout);
@@ -288,6 +315,8 @@ int main(int arguments, char **argument) {
   count = arguments == 2 ? strtoul(argument[1], NULL, 10) : 0;
   if (count == 0 || count > UINT32_MAX)
     fail("usage: bench COUNT");
+  if (sched_getaffinity(0, sizeof processors, &processors) != 0)
+    fail("cannot tell the processors");
   blocks = pages((2 * count + MAX_THREADS * OWN) * sizeof *blocks);
   own_blocks = blocks + 2 * count;
 
