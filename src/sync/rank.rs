@@ -10,7 +10,7 @@
 //! | 3 and up | [`Rank::table`], by part | look-ups, counts, insertion, removal; all of them are LLVM's `DataMapMtx` |
 //!
 //! So the table's locks are the innermost ones: whoever holds an entry lock, or LLVM's `ShadowMtx`, may still look something
-//! up, and nobody waits for an entry while the table is locked. The one entry lock that is taken under the table lock
+//! up, and nobody waits for an entry's lock while the table is locked. The one entry lock that is taken under the table lock
 //! is that of an entry made there, which no other thread can have seen: it is taken without waiting.
 
 /// Place of a lock in the order; nothing in a release build, where every mapping would pay for it.
