@@ -246,7 +246,7 @@ TargetPointerResultTy DeviceTy::getTargetPointer(void *HstPtrBegin, void *HstPtr
   omprs::getTargetPointer(*Core,
                           {HstPtrBegin, Size, HstPtrBase, HstPtrName, HasHoldModifier, IsImplicit, UpdateRefCount,
                            HasCloseModifier, HasPresentModifier, isUnified()},
-                          HasFlagTo, HasFlagAlways, AsyncInfo, A);
+                          HasFlagTo, HasFlagAlways, AsyncInfo, &A);
   return result(A, Core);
 }
 
@@ -260,7 +260,7 @@ TargetPointerResultTy DeviceTy::getTgtPtrBegin(void *HstPtrBegin, int64_t Size, 
   Answer A;
   omprs::getTgtPtrBegin(*Core,
                         {HstPtrBegin, Size, UseHoldRefCount, UpdateRefCount, MustContain, ForceDelete, isUnified()},
-                        A);
+                        &A);
   IsLast = A.found == Found::Last;
   IsHostPtr = A.found == Found::Host;
   return result(A, Core);

@@ -28,7 +28,7 @@ pub mod ffi {
         Last,
     }
 
-    /// What both answer, where C++ wants it. `entry` is null, or lives as long as the call; `counted` is the same if it is a handle, which
+    /// What both answer. `entry` is null, or lives as long as the call; `counted` is the same if it is a handle, which
     /// lives as long as it is kept.
     struct Answer {
         target: *mut Void,
@@ -90,10 +90,10 @@ pub mod ffi {
             has_flag_to: bool,
             has_flag_always: bool,
             info: *mut AsyncInfo,
-            answer: &mut Answer,
+            answer: *mut Answer,
         );
         #[cxx_name = "getTgtPtrBegin"]
-        fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: &mut Answer);
+        unsafe fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: *mut Answer);
         #[cxx_name = "deallocTgtPtr"]
         unsafe fn dealloc_tgt_ptr(device: &Device, hst_ptr_begin: *mut Void, size: i64, hold: bool) -> i32;
         #[cxx_name = "associatePtr"]
@@ -229,24 +229,42 @@ fn to_cxx(pointer: TargetPointer<'_>) -> Answer {
     Answer { target: pointer.target.cast(), entry, counted, found }
 }
 
+/// What writes an answer where C++ wants it.
+///
 /// # Safety
 ///
-/// The range and the name are valid as `targetDataBegin` got them from the compiler; `info` is the call's own.
+/// `place` has room for one; it need not hold one yet.
+#[inline(always)]
+unsafe fn answer_at<'d>(place: *mut Answer) -> impl FnOnce(TargetPointer<'d>) {
+    // SAFETY: the same contract.
+    move |pointer| unsafe { place.write(to_cxx(pointer)) }
+}
+
+/// # Safety
+///
+/// The range and the name are valid as `targetDataBegin` got them from the compiler; `info` is the call's own; see
+/// [`answer_at`] for `answer`.
 unsafe fn get_target_pointer(
     device: &Device,
     request: &BeginRequest,
     has_flag_to: bool,
     has_flag_always: bool,
     info: *mut AsyncInfo,
-    answer: &mut Answer,
+    answer: *mut Answer,
 ) {
     let copy = CopyIn { to: has_flag_to, always: has_flag_always };
     // SAFETY: the same contract.
-    unsafe { device.target_pointer(request, copy, call(info), |pointer| *answer = to_cxx(pointer)) }
+    let answer = unsafe { answer_at(answer) };
+    // SAFETY: the same contract.
+    unsafe { device.target_pointer(request, copy, call(info), answer) }
 }
 
-fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: &mut Answer) {
-    device.target_begin(request, |pointer| *answer = to_cxx(pointer));
+/// # Safety
+///
+/// See [`answer_at`].
+unsafe fn get_tgt_ptr_begin(device: &Device, request: &EndRequest, answer: *mut Answer) {
+    // SAFETY: the same contract.
+    device.target_begin(request, unsafe { answer_at(answer) });
 }
 
 /// # Safety

@@ -417,8 +417,8 @@ impl Table {
 /// What may be asked of one table, or of several that are one to whoever asks: by several at a time, if the table is shared.
 /// No two entries of them overlap.
 ///
-/// An entry's counts and marks change only while the table is locked that it is in, or was; or while it is shared, one after
-/// another.
+/// An entry's counts and marks change only while the table is locked that it is in, or while that is shared, one after
+/// another. Those of an entry that has left it mean nothing to others.
 pub trait SharedTables: Sized {
     /// Whether others may ask the same table at the same time.
     fn has_others(&self) -> bool;
