@@ -707,17 +707,6 @@ impl Device {
             log_overlap(overlap);
             return self.on_exit(request, ManuallyDrop::into_inner(end), thread, record, answer);
         }
-        self.target_begin_in_parts(request, thread, record, answer)
-    }
-
-    #[inline(never)]
-    fn target_begin_in_parts<'d, A>(
-        &'d self,
-        request: &EndRequest,
-        thread: &Thread,
-        mut record: Option<&mut CallRecord>,
-        answer: impl FnOnce(TargetPointer<'d>) -> A,
-    ) -> A {
         let uses = record.as_mut().map(|record| &mut record.uses);
         let (overlap, end) = self.shared.mappings.end(request, thread.caller(), uses);
         log_overlap(overlap);
