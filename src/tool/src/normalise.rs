@@ -49,6 +49,11 @@ static FREED: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
+/// A pointer in device memory that is set. LLVM sets none that has the value already: by chance, where what it points to is
+/// gone, and new memory lies there.
+static SET: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"Update pointer \(0x(?<pointer>[0-9a-f]+)\) -> \[0x(?<value>[0-9a-f]+)\]"));
+
 /// An argument that is passed by value and smaller than a pointer, and where its value is logged again. clang sets only
 /// as many bytes as it has: the others are what the stack held before.
 static BY_VALUE: LazyLock<Regex> = LazyLock::new(|| {
@@ -102,6 +107,8 @@ struct Names {
     requested: u64,
     /// A mapper has been called, and has put nothing anywhere yet.
     mapper_begins: bool,
+    /// The values of pointers that have been set, and whether the memory that they point to is still there.
+    pointers: BTreeMap<u64, (u64, bool)>,
 }
 
 impl Names {
@@ -117,10 +124,23 @@ impl Names {
         // Even memory of no bytes has an address.
         let end = start.saturating_add(size.max(1));
         self.live.retain(|address, _| !(start..end).contains(address));
+        self.pointers.retain(|address, _| !(start..end).contains(address));
+        let values = self.pointers.values_mut().filter(|(value, _)| (start..end).contains(value));
+        values.for_each(|(_, is_there)| *is_there = false);
     }
 
-    /// A line of a log with its names; forgets those of memory that is new or gone.
+    /// Whether a line sets a pointer that has pointed to what is gone.
+    fn sets_again(&mut self, line: &str) -> bool {
+        let Some(found) = SET.captures(line) else { return false };
+        let before = self.pointers.insert(hex(&found["pointer"]), (hex(&found["value"]), true));
+        before.is_some_and(|(_, is_there)| !is_there)
+    }
+
+    /// A line of a log with its names; forgets those of memory that is new or gone. Nothing if it may stand there by chance.
     fn line(&mut self, line: &str) -> String {
+        if self.sets_again(line) {
+            return String::new();
+        }
         if let Some(size) = line.split(" requesting ").nth(1).and_then(|rest| rest.split(" bytes").next()) {
             self.requested = size.parse().unwrap_or(0);
         }
@@ -278,6 +298,25 @@ mod tests {
     #[test]
     fn an_address_inside_another_range_is_a_name_of_its_own() {
         assert_eq!(log("0x00007f0000001000 0x00007f0000001008"), "<ptr0> <ptr1>");
+    }
+
+    #[test]
+    fn a_pointer_to_what_is_gone_may_be_set_again_or_not() {
+        let new = |at: &str| {
+            format!("Creating new map entry with HstPtrBegin=0x00005571c0ffee00, TgtPtrBegin={at}, Size=4, Name=x\n")
+        };
+        let set = |at: &str| format!("Update pointer (0x00007f0000001000) -> [{at}]\n");
+        let gone = |at: &str| {
+            format!("Removing map entry with HstPtrBegin=0x00005571c0ffee00, TgtPtrBegin={at}, Size=4, Name=x\n")
+        };
+        let (one, two) = ("0x00007f0000002000", "0x00007f0000003000");
+        let same = log(&[new(one), set(one), gone(one), new(one)].concat());
+        let other = log(&[new(one), set(one), gone(one), new(two), set(two)].concat());
+        assert_eq!(same, other);
+        assert_eq!(same.matches("Update").count(), 1);
+        // While it is there, a pointer to it is not set by chance.
+        let kept = log(&[new(one), set(one), new(two), set(two)].concat());
+        assert_eq!(kept.matches("Update").count(), 2);
     }
 
     #[test]
