@@ -247,25 +247,12 @@ impl Device {
                 answer(TargetPointer::mapped(found, Handle::of_call(record.uses.newest()), request.range))
             }
             Err(Refused::Fails) => answer(TargetPointer::NONE),
-            // SAFETY: the same contract.
-            Err(Refused::Again) => unsafe { self.target_pointer_again(request, copy, record, answer) },
+            Err(Refused::Again) => {
+                log_look_up(request.range);
+                // SAFETY: the same contract.
+                unsafe { self.target_pointer_in_parts(request, copy, record, answer) }
+            }
         }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`target_pointer`](Self::target_pointer).
-    #[cold]
-    unsafe fn target_pointer_again<'d, A>(
-        &'d self,
-        request: &BeginRequest,
-        copy: CopyIn,
-        record: &mut CallRecord,
-        answer: impl FnOnce(TargetPointer<'d>) -> A,
-    ) -> A {
-        log_look_up(request.range);
-        // SAFETY: the same contract.
-        unsafe { self.target_pointer_in_parts(request, copy, record, answer) }
     }
 
     /// A former call of this thread may have ended without giving these back.
